@@ -7,11 +7,12 @@ request is begun, and when it is answered, is decided in `core.py`; the socket i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.api.call import Call
+from kbroker.api.routes import ROUTES
 from kbroker.config.limits import ANSWER_BYTES_PER_CONNECTION, REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.ports import Region
 from protocol.errors import shortened
@@ -36,7 +37,7 @@ _TAGGED_HEAD, _TAGGED_HEAD_BYTES = Layout(">iix").pack, 5  # the same, and no ta
 class Request(Call):
     """A call with the place of its answer: what handlers see as `call.ticket` is the request itself."""
 
-    __slots__ = ("answer", "channel", "correlation_id", "late", "parked", "route", "waiting")
+    __slots__ = ("answer", "channel", "correlation_id", "late", "parked", "waiting")
     answer: list[Piece] | None  # encoded, while earlier answers are missing; [] is no answer at all
     late: bool  # stands in its channel's `pending`
     parked: Parked[Hashable, Request] | None  # the purgatory's receipt for it
@@ -61,7 +62,7 @@ class Request(Call):
         self.route = route
         self.correlation_id, self.opened_bytes = correlation_id, 0
         self.late = self.has_errors = self.is_large = False
-        self.answer = self.waiting = self.parked = self.verified = None
+        self.answer = self.waiting = self.parked = self.verified = self.may_read = None
 
     @property
     def ticket(self) -> Request:
@@ -97,10 +98,11 @@ class Channel:
     look at; what is in `pending`, and held_by, are the core's: the request to be carried out before the next is begun.
     """
 
-    __slots__ = ("closing", "held_by", "held_bytes", "out", "pending", "session", "unsent_bytes")
+    __slots__ = ("closing", "held_by", "held_bytes", "out", "pending", "routes", "session", "unsent_bytes")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, routes: Mapping[int, Route] = ROUTES) -> None:
         self.session = session
+        self.routes = routes  # where its requests are looked up
         self.pending: deque[Request] = deque()  # requests whose answers, or whose predecessors', are not there yet
         self.out: list[Piece] = []
         self.unsent_bytes = 0  # of `out`, and of what the connection has taken of it

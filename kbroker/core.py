@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from kbroker.api.call import FIRST, HANGUP, LATER, SILENCE, Signal
 from kbroker.api.handshake import API_VERSIONS, unsupported_version
 from kbroker.api.produce_bounds import names_over
-from kbroker.api.routes import ROUTES, SERVED, NotLoadedError
+from kbroker.api.routes import AUTHORIZED, ROUTES, SERVED, NotLoadedError
+from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Reply, Touched
-from kbroker.broker.permission import CLUSTER_NAME, Operation, ResourceType
 from kbroker.broker.session import Session
 from kbroker.channel import Channel, Request, Resume, Unbegun, bytes_in, emit, framed
 from kbroker.config.limits import (
@@ -185,7 +185,8 @@ class Core:
 
     def open(self, listener: str, peer_host: str, peer_port: int) -> Channel:
         """A client has connected to the listener of this name."""
-        return Channel(Session(listener, peer_host, peer_port))
+        routes = AUTHORIZED if self._broker.auth_helper.has_rules else ROUTES
+        return Channel(Session(listener, peer_host, peer_port), routes)
 
     def step(self, event: object, now_ms: int) -> Effects:
         """Something has happened. Frames come by `receive`, which is the same for many of them at once.
@@ -221,7 +222,7 @@ class Core:
         self._now_ms = now_ms
         try:
             api_key, version, correlation_id, client_id, start = parse_request_header(frame)
-            route = ROUTES[api_key] if api_key in SERVED else None
+            route = channel.routes[api_key] if api_key in SERVED else None
         except DecodeError as error:
             self._hang_up(channel, f"not a request: {error}")
             return
@@ -488,10 +489,10 @@ class Core:
 
         Of one that is not known to be a broker yet the metadata store is asked; it comes again.
         """
-        permission = self._broker.permission
-        if api not in OF_CONTROLLERS or permission.undecided(session, Operation.CLUSTER_ACTION) is not None:
+        helper = self._broker.auth_helper
+        if api not in OF_CONTROLLERS or helper.undecided(session, Operation.CLUSTER_ACTION) is not None:
             return False
-        return permission.allows(session, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        return helper.allows(session, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
     # -- in slices
 

@@ -270,7 +270,7 @@ def test_what_controllers_say_may_be_very_large_if_it_comes_from_a_broker(
 ) -> None:
     monkeypatch.setattr("kbroker.core.REQUEST_BYTES_EXCEPT_PRODUCE", 10)
     if not is_broker:
-        world.broker.permission.authorizer = BrokersOnly(
+        world.broker.auth_helper.authorizer = BrokersOnly(
             world.plane, lambda host: [host], world.broker.give, world.broker.tell, alone=True, control_listener=""
         )
     number = client.send(UpdateMetadataRequest(controller_id=9, controller_epoch=0, live_brokers=[]), 8)
@@ -369,7 +369,7 @@ class Failing:
 def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
     def install(error: Exception) -> None:
         was = ROUTES[0]
-        failing = Route(0, was.request, was.first, was.last, Failing(error), was.refuse, flat=was.flat)
+        failing = Route(0, was.request, was.first, was.last, Failing(error), was.refuse, (), flat=was.flat)
         monkeypatch.setitem(ROUTES, 0, failing)
 
     return install

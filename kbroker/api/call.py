@@ -14,8 +14,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Hashable, Sequence
+    from collections.abc import Callable, Generator, Hashable, Sequence
 
+    from kbroker.api.routes import Route
     from kbroker.broker.broker import Broker
     from kbroker.broker.facts import Ticket
     from kbroker.broker.session import Session
@@ -30,7 +31,8 @@ class Call:
     now_ms: monotonic milliseconds, for deadlines; never a record's timestamp. has_errors: set by whoever puts an error
     code into an answer of Produce, Fetch or ListOffsets, so that it is counted; in others the core looks for itself.
     is_large: whether it is handled in slices, for its size. opened_bytes: that its batches have been decompressed to.
-    verified: what coordinators of transactions have said, where that had to be asked before.
+    verified: what coordinators of transactions have said, where that had to be asked before. route: how its answer is
+    encoded. may_read: of a fetch, whether a topic may be read; None: each may.
     """
 
     __slots__ = (
@@ -38,8 +40,10 @@ class Call:
         "client_id",
         "has_errors",
         "is_large",
+        "may_read",
         "now_ms",
         "opened_bytes",
+        "route",
         "session",
         "verified",
         "version",
@@ -54,6 +58,8 @@ class Call:
     is_large: bool
     opened_bytes: int
     verified: Verified | None
+    route: Route
+    may_read: Callable[[str], bool] | None
 
     @property
     def ticket(self) -> Ticket:

@@ -21,7 +21,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from kbroker.api.authorization import Each
 from kbroker.api.routes import Route
+from kbroker.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kbroker.config import (
     BrokerConfig,
     ConfigType,
@@ -478,9 +480,32 @@ def _check_broker_name(name: str, plane: ControlPlane) -> None:
         )
 
 
+# -- rights
+
+
+def _what(resource: Resource | DescribeConfigsResource, call: Call) -> tuple[ResourceType, str] | None:
+    """A topic has settings of its own; what concerns brokers, and clients' metrics, is the cluster's."""
+    if resource.resource_type == TOPIC:
+        return ResourceType.TOPIC, resource.resource_name
+    if resource.resource_type in (BROKER, BROKER_LOGGER, CLIENT_METRICS):
+        return ResourceType.CLUSTER, CLUSTER_NAME
+    return None
+
+
+READERS_NEED = (Each(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "resources", "results", _what),)
+WRITERS_NEED = (Each(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "resources", "responses", _what),)
 ROUTES = (
-    Route(32, DescribeConfigsRequest, 0, 4, describe_configs, _refuse_describe, elements=ELEMENTS_PER_REQUEST),
-    Route(33, AlterConfigsRequest, 0, 2, alter_configs, _refuse_alter, elements=MANY_SETTINGS),
+    Route(
+        32,
+        DescribeConfigsRequest,
+        0,
+        4,
+        describe_configs,
+        _refuse_describe,
+        READERS_NEED,
+        elements=ELEMENTS_PER_REQUEST,
+    ),
+    Route(33, AlterConfigsRequest, 0, 2, alter_configs, _refuse_alter, WRITERS_NEED, elements=MANY_SETTINGS),
     Route(
         44,
         IncrementalAlterConfigsRequest,
@@ -488,6 +513,7 @@ ROUTES = (
         1,
         incremental_alter_configs,
         _refuse_incremental,
+        WRITERS_NEED,
         elements=MANY_SETTINGS,
     ),
 )

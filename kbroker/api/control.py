@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.api.authorization import cluster
 from kbroker.api.call import LATER
 from kbroker.api.routes import Route
+from kbroker.broker.authorizer import Operation
 from kbroker.broker.control_requests import ControlRequest, leader_states
 from kbroker.broker.facts import Reply
-from kbroker.broker.permission import Operation
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.controller.events import AlterPartition, ShutDown
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 def control(request: ControlRequest, call: Call) -> Result:
     """Obey the controller, at once or when it is this request's turn. Raises: KafkaError for what none would say."""
-    call.broker.permission.require_control_listener(call.session)
+    call.broker.auth_helper.require_control_listener(call.session)
     _check(request)
     answer = call.broker.plane.control_requests.take(request, call.version, call.ticket)
     if answer is None or answer.error_code == ErrorCode.NONE:
@@ -134,10 +135,39 @@ def _refuse(request: ControlRequest, code: ErrorCode, text: str, version: int) -
     return UpdateMetadataResponse(error_code=code)
 
 
+NEEDS = (cluster(Operation.CLUSTER_ACTION),)
+MANY = ELEMENTS_PER_REQUEST
 ROUTES = (
-    Route(4, LeaderAndIsrRequest, 0, 7, control, _refuse, (Operation.CLUSTER_ACTION,), elements=ELEMENTS_PER_REQUEST),
-    Route(5, StopReplicaRequest, 0, 4, control, _refuse, (Operation.CLUSTER_ACTION,), elements=ELEMENTS_PER_REQUEST),
-    Route(6, UpdateMetadataRequest, 0, 8, control, _refuse, (Operation.CLUSTER_ACTION,), elements=ELEMENTS_PER_REQUEST),
+    Route(
+        4,
+        LeaderAndIsrRequest,
+        0,
+        7,
+        control,
+        _refuse,
+        NEEDS,
+        elements=MANY,
+    ),
+    Route(
+        5,
+        StopReplicaRequest,
+        0,
+        4,
+        control,
+        _refuse,
+        NEEDS,
+        elements=MANY,
+    ),
+    Route(
+        6,
+        UpdateMetadataRequest,
+        0,
+        8,
+        control,
+        _refuse,
+        NEEDS,
+        elements=MANY,
+    ),
     Route(
         56,
         AlterPartitionRequest,
@@ -145,9 +175,9 @@ ROUTES = (
         3,
         alter_partition,
         _refuse_alteration,
-        (Operation.CLUSTER_ACTION,),
-        elements=ELEMENTS_PER_REQUEST,
+        NEEDS,
+        elements=MANY,
     ),
-    Route(7, ControlledShutdownRequest, 0, 3, controlled_shutdown, _refuse_shutdown, (Operation.CLUSTER_ACTION,)),
-    Route(67, AllocateProducerIdsRequest, 0, 0, allocate_producer_ids, _refuse_ids, (Operation.CLUSTER_ACTION,)),
+    Route(7, ControlledShutdownRequest, 0, 3, controlled_shutdown, _refuse_shutdown, NEEDS),
+    Route(67, AllocateProducerIdsRequest, 0, 0, allocate_producer_ids, _refuse_ids, NEEDS),
 )

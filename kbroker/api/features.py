@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.api.authorization import cluster
 from kbroker.api.routes import Route
-from kbroker.broker.permission import Operation
+from kbroker.broker.authorizer import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.features import (
     FeatureUpdateKey,
@@ -69,4 +70,4 @@ def _refuse(request: UpdateFeaturesRequest, code: ErrorCode, text: str, version:
     return UpdateFeaturesResponse(error_code=code, error_message=text, results=results)
 
 
-ROUTES = (Route(57, UpdateFeaturesRequest, 0, 1, update_features, _refuse, (Operation.ALTER,)),)
+ROUTES = (Route(57, UpdateFeaturesRequest, 0, 1, update_features, _refuse, (cluster(Operation.ALTER),)),)

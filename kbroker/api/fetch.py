@@ -23,13 +23,13 @@ from __future__ import annotations
 from types import GeneratorType
 from typing import TYPE_CHECKING, cast
 
+from kbroker.api.authorization import Asking, Right, Special, with_permission
 from kbroker.api.call import LATER
 from kbroker.api.fetch_reader import Reader, failed_part
-from kbroker.api.permitted import with_permission
 from kbroker.api.routes import Route
+from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Reply
 from kbroker.broker.fetch_sessions import named_in_slices
-from kbroker.broker.permission import CLUSTER_NAME, Operation, ResourceType
 from kbroker.config.limits import (
     COLD_PATIENCE_MS,
     ELEMENTS_PER_REQUEST,
@@ -43,6 +43,7 @@ from protocol.messages.fetch import FetchRequest, FetchResponse
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from kbroker.api.authorization import Left
     from kbroker.api.call import Answer, Call, InSlices, Result, Signal, Waiting
     from kbroker.api.fetch_follower import FollowerReader
     from kbroker.broker.fetch_sessions import FetchSession, Key, Wanted
@@ -52,7 +53,7 @@ SESSION_ID = 7  # its place in a FetchRequest
 BATCHES_SINCE = 4
 REPLICA_STATE_SINCE = 15  # KIP-903
 FOLLOWERS_NEED = (Operation.CLUSTER_ACTION,)
-FOLLOWING = Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+FOLLOWING = Operation.CLUSTER_ACTION, ResourceType.CLUSTER
 
 
 def fetch(request: Flat, call: Call) -> Result:
@@ -78,7 +79,7 @@ def _fetch(request: Flat, call: Call, named: dict[Key, Wanted] | None = None) ->
     broker = call.broker
     _, replica_id, (replica, _), max_wait_ms, _, _, _, _, _, _, _, rack_id = request
     is_follower = (replica_id if call.version < REPLICA_STATE_SINCE else replica) >= 0 and call.version >= BATCHES_SINCE
-    if is_follower and not broker.permission.allows(call.session, *FOLLOWING):
+    if is_follower and call.may_read is None and not broker.auth_helper.allows(call.session, *FOLLOWING):
         return with_permission(request, call, FOLLOWERS_NEED, fetch, _refuse)
     topic_name = broker.plane.cache.topic_name
     try:
@@ -204,4 +205,18 @@ def _refuse(request: Flat, code: ErrorCode, text: str, version: int) -> Flat:
     return 0, code, 0, answers, []
 
 
-ROUTES = (Route(1, FetchRequest, 0, 18, fetch, _refuse, flat=FetchResponse, elements=ELEMENTS_PER_REQUEST),)
+def _ask_to_read(request: Flat, asking: Asking) -> Left:
+    """Of the topics that are read, which the session may remember: the reader asks for each."""
+    yield from ()
+    call = asking.call
+    _, replica_id, (replica, _), *_ = request
+    is_follower = (replica_id if call.version < REPLICA_STATE_SINCE else replica) >= 0 and call.version >= BATCHES_SINCE
+    if not is_follower:
+        call.may_read = lambda topic: asking.allows(Operation.READ, ResourceType.TOPIC, topic)
+    elif not asking.allows(*FOLLOWING):
+        call.may_read = lambda topic: False
+    return request
+
+
+NEEDS = (Special((Right(Operation.READ, ResourceType.TOPIC), Right(*FOLLOWING)), _ask_to_read),)
+ROUTES = (Route(1, FetchRequest, 0, 18, fetch, _refuse, NEEDS, flat=FetchResponse, elements=ELEMENTS_PER_REQUEST),)

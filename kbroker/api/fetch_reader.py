@@ -56,6 +56,7 @@ class Reader:
     __slots__ = (
         "_call",
         "_cold",
+        "_denied",
         "_finds_some",
         "_gives_up",
         "_isolation",
@@ -78,11 +79,12 @@ class Reader:
         _, _, _, _, min_bytes, max_bytes, isolation_level, _, _, _, _, _ = request
         self._call, broker = call, call.broker
         self._replicas = broker.replicas
-        self._session, self._wanted = session, wanted
+        self._session, (self._wanted, self._denied) = session, denied(wanted, call) if call.may_read else (wanted, ())
         self._isolation = FetchIsolation.of(isolation_level)
         self._none_aborted: list[Any] | None = [] if self._isolation is TXN_COMMITTED else None
         self._max_bytes = min(max_bytes, broker.config.fetch_max_bytes)
-        self._min_bytes: int = min(min_bytes, self._max_bytes)  # more than may be sent cannot come together
+        # more than may be sent cannot come together; where nothing may be read there is nothing to wait for
+        self._min_bytes: int = min(min_bytes, self._max_bytes) if self._wanted else 0
         self._finds_some, self._gives_up = False, False
         self._cold = []
 
@@ -183,7 +185,7 @@ class Reader:
     def _begin(self) -> list[Part]:
         self._left, self._regions_left = self._max_bytes, self._call.broker.fetch_regions
         self._whole_first, self._finds_some, self._cold, self._nodes = True, False, [], []
-        return []
+        return list(self._denied)
 
     def _answer(self, answers: Sequence[Part]) -> Flat:
         session = self._session
@@ -274,6 +276,23 @@ class Reader:
         log = partition.led()
         if self._call.version < ZSTD_SINCE and log.config.compression_type == "zstd":
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+
+def denied(wanted: Sequence[Wanted], call: Call) -> tuple[Sequence[Wanted], Sequence[Part]]:
+    """What may be read, and the parts of the answer about what may not. A topic of which there is no name passes."""
+    may_read: dict[str | None, bool] = {None: True}
+    left, refused = [], []
+    for each in wanted:
+        topic = each.topic
+        if topic not in may_read:
+            assert topic is not None, each
+            may_read[topic] = call.may_read is None or call.may_read(topic)
+        if may_read[topic]:
+            left.append(each)
+        else:
+            refused.append((each, failed_part(each.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED), 0))
+    call.has_errors |= bool(refused)
+    return left, refused
 
 
 def failed_part(index: int, code: ErrorCode, leader: Flat = NO_LEADER) -> Flat:

@@ -13,12 +13,13 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from kbroker.api.authorization import Asking, Hides, Right, Special, Whole, for_each, topic_name, with_items
 from kbroker.api.call import LATER
-from kbroker.api.portions import in_pieces, in_portions, jointly
+from kbroker.api.portions import in_pieces, in_portions, is_break, jointly
 from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
+from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.internal_topics import create_if_missing
-from kbroker.broker.permission import ResourceType
 from kbroker.config.limits import (
     ELEMENTS_PER_REQUEST,
     GROUPS_DELETED_AT_ONCE,
@@ -37,6 +38,8 @@ from protocol.messages.group_offsets import (
     OffsetCommitResponseTopic,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -71,11 +74,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
     from typing import TypeVar
 
+    from kbroker.api.authorization import Left
     from kbroker.api.call import Call, InSlices, Result
     from kbroker.broker.facts import JointPart
     from kbroker.coordinator import Effect
     from kbroker.groups.offsets import TopicPartition
     from protocol.message import Message
+    from protocol.messages.group_offsets import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
     Partition = TypeVar("Partition", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
@@ -229,7 +234,7 @@ def _fetch_many(request: OffsetFetchRequest, call: Call) -> InSlices:
             for topic in group.topics:
                 name = topic.name if call.version < TOPIC_IDS_SINCE else cache.topic_name(topic.topic_id)
                 if name is None:
-                    unknown.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
+                    unknown.append(_no_offsets(topic, topic.partition_indexes, ErrorCode.UNKNOWN_TOPIC_ID))
                 else:
                     asked += [(name, index) for index in topic.partition_indexes]
         found = yield from _found(
@@ -295,13 +300,12 @@ def _found(
     return topics
 
 
-def _unknown_topic(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseTopics:
+def _no_offsets(topic: OffsetFetchRequestTopics, indexes: Iterable[int], code: ErrorCode) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
-        topic_id=topic_id,
+        name=topic.name,
+        topic_id=topic.topic_id,
         partitions=[
-            OffsetFetchResponsePartitions(
-                partition_index=index, committed_offset=-1, metadata="", error_code=ErrorCode.UNKNOWN_TOPIC_ID
-            )
+            OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=code)
             for index in indexes
         ],
     )
@@ -335,7 +339,7 @@ def describe_groups(request: DescribeGroupsRequest, call: Call) -> InSlices:
 def _described(group_id: str, request: DescribeGroupsRequest, call: Call) -> DescribedGroup:
     group = call.broker.groups.describe_group(group_id, call.version)
     if request.include_authorized_operations and not group.error_code:
-        group.authorized_operations = call.broker.permission.operations(call.session, ResourceType.GROUP, group_id)
+        group.authorized_operations = call.broker.auth_helper.operations(call.session, ResourceType.GROUP, group_id)
     return group
 
 
@@ -365,8 +369,8 @@ def delete_groups(request: DeleteGroupsRequest, call: Call) -> Result:
 
 def _refuse_find(request: FindCoordinatorRequest, code: ErrorCode, text: str, version: int) -> FindCoordinatorResponse:
     """From version 4 on the code is beside each key, and nowhere else."""
-    if request.coordinator_keys:
-        return FindCoordinatorResponse(coordinators=[_nobody(key, code) for key in request.coordinator_keys])
+    if keys := dict.fromkeys(request.coordinator_keys):
+        return FindCoordinatorResponse(coordinators=[_nobody(key, code) for key in keys])
     return FindCoordinatorResponse(error_code=code, error_message=text, node_id=-1, port=-1)
 
 
@@ -448,44 +452,137 @@ def _with_code(make: Callable[[ErrorCode], Message]) -> Callable[[object, ErrorC
     return lambda request, code, text, version: make(code)
 
 
+# -- rights
+
+
+def _refuse_topics(request: OffsetDeleteRequest, code: ErrorCode, text: str, version: int) -> OffsetDeleteResponse:
+    """Partition by partition."""
+    return OffsetDeleteResponse(
+        error_code=ErrorCode.NONE,
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _ask_for_offsets(request: OffsetFetchRequest, asking: Asking) -> Left:
+    """Offsets in topics that the session may not describe are refused where it names them, else left out."""
+    yield from ()
+    if asking.call.version >= MANY_GROUPS_SINCE:
+        return (yield from _ask_for_groups(request, asking))
+    if request.topics is None:
+        return (yield from SHOWN_OFFSETS.ask(request, asking))
+    left = yield from NAMED_OFFSETS.ask(request, asking)
+    # the group's own error, if there is one, comes of nothing being left to ask for, too
+    return with_items(request, "topics", []) if left is None else left
+
+
+def _ask_for_groups(request: OffsetFetchRequest, asking: Asking) -> Left:
+    """The same for several groups, whose answers stand in the order of the request: of all partitions there is one."""
+    groups: list[OffsetFetchRequestGroup] = []
+    denied: list[list[OffsetFetchResponseTopics] | None] = []  # by group; None: those that it has are filtered
+    whole: set[str] = set()
+    for group in request.groups:
+        if group.topics is None:
+            if group.group_id not in whole:
+                whole.add(group.group_id)
+                groups.append(group)
+                denied.append(None)
+            continue
+        left: list[OffsetFetchRequestTopics] = []
+        refused: list[OffsetFetchRequestTopics] = []
+        for at, topic in enumerate(group.topics):
+            if is_break(at):
+                yield
+            name = topic_name(topic, asking.call)
+            (left if name is None or asking.allows(*DESCRIBE_TOPIC, name) else refused).append(topic)
+        groups.append(with_items(group, "topics", left))
+        denied.append(
+            [_no_offsets(each, each.partition_indexes, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for each in refused]
+        )
+
+    def answered(answer: OffsetFetchResponse) -> OffsetFetchResponse:
+        for group, refused in zip(answer.groups, denied, strict=True):
+            if refused is None:
+                group.topics = SHOWN_OFFSETS.seen(group.topics, asking)
+            elif not group.error_code:
+                group.topics = [*group.topics, *refused]
+        return answer
+
+    asking.then(answered)
+    return with_items(request, "groups", groups)
+
+
+def _key_type(request: FindCoordinatorRequest) -> ResourceType | None:
+    return {GROUP_KEY: ResourceType.GROUP, TRANSACTION_KEY: ResourceType.TRANSACTIONAL_ID}.get(request.key_type)
+
+
+def _ask_to_find(request: FindCoordinatorRequest, asking: Asking) -> Left:
+    """What is coordinated: DESCRIBE of each group or transactional id."""
+    resource, call = _key_type(request), asking.call
+    if resource is None:
+        return request
+    if call.version < BATCHED_SINCE:
+        call.broker.auth_helper.require(call.session, Operation.DESCRIBE, resource=resource, name=request.key)
+        return request
+    keys = for_each(Operation.DESCRIBE, resource, "coordinator_keys", "coordinators", lambda key, call: key)
+    return (yield from keys.ask(request, asking))
+
+
+GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
+DESCRIBE_GROUP, DESCRIBE_TOPIC = Right(Operation.DESCRIBE, GROUP), Right(Operation.DESCRIBE, TOPIC)
+READ_GROUP = Whole((Operation.READ,), GROUP, lambda request: request.group_id)
+MEMBERS_NEED = (READ_GROUP,)
+COMMITS_NEED = READ_GROUP, for_each(Operation.READ, TOPIC, "topics", "topics", topic_name)
+SHOWN_OFFSETS = Hides(*DESCRIBE_TOPIC, "topics", lambda topic: topic.name)
+NAMED_OFFSETS = for_each(*DESCRIBE_TOPIC, "topics", "topics", topic_name)
+FETCHES_NEED = (
+    Whole(
+        (Operation.DESCRIBE,),
+        GROUP,
+        lambda request: request.group_id,
+        lambda request, call: call.version < MANY_GROUPS_SINCE,
+    ),
+    for_each(
+        *DESCRIBE_GROUP,
+        "groups",
+        "groups",
+        lambda group, call: group.group_id,
+        when=lambda request, call: call.version >= MANY_GROUPS_SINCE,
+    ),
+    Special((DESCRIBE_TOPIC,), _ask_for_offsets),
+)
+FINDERS_NEED = (Special((DESCRIBE_GROUP, Right(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)), _ask_to_find),)
+DESCRIPTIONS_NEED = (for_each(*DESCRIBE_GROUP, "groups", "groups", lambda group_id, call: group_id),)
+LISTS_NEED = (Hides(*DESCRIBE_GROUP, "groups", lambda group: group.group_id, (Operation.DESCRIBE,)),)
+GROUPS_GO_BY = (for_each(Operation.DELETE, GROUP, "groups_names", "results", lambda group_id, call: group_id),)
+OFFSETS_GO_BY = (
+    Whole((Operation.DELETE,), GROUP, lambda request: request.group_id),
+    for_each(Operation.READ, TOPIC, "topics", "topics", topic_name, by=_refuse_topics),
+)
+MANY = ELEMENTS_PER_REQUEST
+_refuse_heartbeat = _with_code(lambda code: HeartbeatResponse(error_code=code))
+_refuse_leave = _with_code(lambda code: LeaveGroupResponse(error_code=code, members=[]))
+_refuse_sync = _with_code(lambda code: SyncGroupResponse(error_code=code, assignment=b""))
+_refuse_to_list = _with_code(lambda code: ListGroupsResponse(error_code=code, groups=[]))
+_refuse_offset_delete = _with_code(lambda code: OffsetDeleteResponse(error_code=code, topics=[]))
 ROUTES = (
-    Route(8, OffsetCommitRequest, 0, 10, offset_commit, _refuse_commit, elements=OFFSETS_PER_COMMIT),
-    Route(9, OffsetFetchRequest, 0, 10, offset_fetch, _refuse_offset_fetch, elements=ELEMENTS_PER_REQUEST),
-    Route(10, FindCoordinatorRequest, 0, 6, find_coordinator, _refuse_find, elements=ELEMENTS_PER_REQUEST),
-    Route(11, JoinGroupRequest, 0, 9, join_group, _refuse_join),
-    Route(12, HeartbeatRequest, 0, 4, heartbeat, _with_code(lambda code: HeartbeatResponse(error_code=code))),
-    Route(
-        13,
-        LeaveGroupRequest,
-        0,
-        5,
-        leave_group,
-        _with_code(lambda code: LeaveGroupResponse(error_code=code, members=[])),
-    ),
-    Route(
-        14,
-        SyncGroupRequest,
-        0,
-        5,
-        sync_group,
-        _with_code(lambda code: SyncGroupResponse(error_code=code, assignment=b"")),
-    ),
-    Route(15, DescribeGroupsRequest, 0, 6, describe_groups, _refuse_describe, elements=ELEMENTS_PER_REQUEST),
-    Route(
-        16,
-        ListGroupsRequest,
-        0,
-        5,
-        list_groups,
-        _with_code(lambda code: ListGroupsResponse(error_code=code, groups=[])),
-    ),
-    Route(42, DeleteGroupsRequest, 0, 2, delete_groups, _refuse_delete),
-    Route(
-        47,
-        OffsetDeleteRequest,
-        0,
-        0,
-        offset_delete,
-        _with_code(lambda code: OffsetDeleteResponse(error_code=code, topics=[])),
-    ),
+    Route(8, OffsetCommitRequest, 0, 10, offset_commit, _refuse_commit, COMMITS_NEED, elements=OFFSETS_PER_COMMIT),
+    Route(9, OffsetFetchRequest, 0, 10, offset_fetch, _refuse_offset_fetch, FETCHES_NEED, elements=MANY),
+    Route(10, FindCoordinatorRequest, 0, 6, find_coordinator, _refuse_find, FINDERS_NEED, elements=MANY),
+    Route(11, JoinGroupRequest, 0, 9, join_group, _refuse_join, MEMBERS_NEED),
+    Route(12, HeartbeatRequest, 0, 4, heartbeat, _refuse_heartbeat, MEMBERS_NEED),
+    Route(13, LeaveGroupRequest, 0, 5, leave_group, _refuse_leave, MEMBERS_NEED),
+    Route(14, SyncGroupRequest, 0, 5, sync_group, _refuse_sync, MEMBERS_NEED),
+    Route(15, DescribeGroupsRequest, 0, 6, describe_groups, _refuse_describe, DESCRIPTIONS_NEED, elements=MANY),
+    Route(16, ListGroupsRequest, 0, 5, list_groups, _refuse_to_list, LISTS_NEED),
+    Route(42, DeleteGroupsRequest, 0, 2, delete_groups, _refuse_delete, GROUPS_GO_BY),
+    Route(47, OffsetDeleteRequest, 0, 0, offset_delete, _refuse_offset_delete, OFFSETS_GO_BY),
 )

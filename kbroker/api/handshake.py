@@ -73,4 +73,4 @@ def _refuse(request: ApiVersionsRequest, code: ErrorCode, text: str, version: in
     return ApiVersionsResponse(error_code=code, api_keys=[])
 
 
-ROUTES = (Route(API_VERSIONS, ApiVersionsRequest, 0, 4, api_versions, _refuse),)
+ROUTES = (Route(API_VERSIONS, ApiVersionsRequest, 0, 4, api_versions, _refuse, ()),)

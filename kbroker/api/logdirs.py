@@ -9,9 +9,10 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from kbroker.api.authorization import cluster
 from kbroker.api.portions import is_break
 from kbroker.api.routes import Route
-from kbroker.broker.permission import Operation
+from kbroker.broker.authorizer import Operation
 from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.logdirs import (
@@ -151,8 +152,8 @@ ROUTES = (
         2,
         alter_replica_log_dirs,
         _refuse_alter,
-        (Operation.ALTER,),
+        (cluster(Operation.ALTER),),
         elements=ELEMENTS_PER_REQUEST,
     ),
-    Route(35, DescribeLogDirsRequest, 0, 4, describe_log_dirs, _refuse, (Operation.DESCRIBE,)),
+    Route(35, DescribeLogDirsRequest, 0, 4, describe_log_dirs, _refuse, (cluster(Operation.DESCRIBE),)),
 )

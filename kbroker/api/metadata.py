@@ -20,10 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kbroker.api.permitted import once_touched
+from kbroker.api.authorization import Asking, Right, Special, for_each, once_touched, topic_name, with_items
+from kbroker.api.portions import is_break
 from kbroker.api.routes import Route
+from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.internal_topics import topic_on_demand
-from kbroker.broker.permission import ResourceType
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, NEW_PARTITIONS_PER_REQUEST, WRITTEN_AT_ONCE
 from kbroker.log.names import topic_name_fault
 from kbroker.metadata.cache import CLUSTER_TOLD, INTERNAL_TOPICS, MetadataCache, TopicImage, TopicKey
@@ -44,15 +45,17 @@ from protocol.messages.metadata import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    TopicRequest,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from kbroker.api.authorization import Handle, Left, Refuse
     from kbroker.api.call import Call, InSlices, Result
-    from kbroker.api.permitted import Handle, Refuse
     from kbroker.controller.admin import Made, Pending
     from protocol.message import Message
+    from protocol.messages.metadata import MetadataRequestTopic
 
 AUTO_CREATE_WAIT_MS = 1000
 MAY_BE_THERE = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
@@ -278,7 +281,7 @@ def _missing_topic(name: str, codes: Mapping[str, ErrorCode]) -> MetadataRespons
 
 
 def _with_operations(topic: MetadataResponseTopic, call: Call) -> MetadataResponseTopic:
-    allowed = call.broker.permission.operations(call.session, ResourceType.TOPIC, topic.name or "")
+    allowed = call.broker.auth_helper.operations(call.session, ResourceType.TOPIC, topic.name or "")
     return MetadataResponseTopic(
         error_code=topic.error_code,
         name=topic.name,
@@ -291,17 +294,76 @@ def _with_operations(topic: MetadataResponseTopic, call: Call) -> MetadataRespon
 
 def _refuse_metadata(request: MetadataRequest, code: ErrorCode, text: str, version: int) -> Result:
     topics = [
-        MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
+        MetadataResponseTopic(
+            error_code=code,
+            name=None if version >= IDS_SINCE and topic.topic_id != ZERO_UUID else topic.name or "",
+            topic_id=topic.topic_id,
+            partitions=[],
+        )
         for topic in request.topics or ()
     ]
     return MetadataResponse(brokers=[], topics=topics, error_code=code)
+
+
+def _ask_to_describe(request: MetadataRequest, asking: Asking) -> Left:
+    """Of all topics only those show that the session may describe; of one that it names nothing is revealed."""
+    call = asking.call
+
+    def shown(answer: MetadataResponse) -> MetadataResponse:
+        answer.topics = [each for each in answer.topics if asking.allows(*DESCRIBE_TOPIC, each.name or "")]
+        return answer
+
+    def without_topics(answer: MetadataResponse) -> MetadataResponse:
+        answer.topics = []
+        return answer
+
+    if request.topics is None or (call.version == 0 and not request.topics):
+        asking.then(shown)
+        return request
+    left: list[MetadataRequestTopic] = []
+    refused: list[MetadataRequestTopic] = []
+    for at, topic in enumerate(request.topics):
+        if is_break(at):
+            yield
+        name = topic_name(topic, call)
+        (left if name is None or asking.allows(*DESCRIBE_TOPIC, name) else refused).append(topic)
+    if not left and call.version == 0:
+        asking.then(without_topics)  # which would be all
+    if refused:
+        asking.refuse(with_items(request, "topics", refused), ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topics")
+    return with_items(request, "topics", left)
+
+
+def _ask_to_create(request: MetadataRequest, asking: Asking) -> Left:
+    """To create what is missing takes a right as well; without it what is missing is not there."""
+    plane = asking.call.broker.plane
+    if (
+        not request.topics
+        or not request.allow_auto_topic_creation
+        or not plane.configs.broker.auto_create_topics_enable
+        or asking.allows(Operation.CREATE)
+    ):
+        return request
+    left: list[MetadataRequestTopic] = []
+    refused: list[MetadataRequestTopic] = []
+    for at, topic in enumerate(request.topics):
+        if is_break(at):
+            yield
+        is_missing = topic.topic_id == ZERO_UUID and topic.name is not None and topic.name not in plane.cache.topics
+        is_allowed = not is_missing or asking.allows(Operation.CREATE, ResourceType.TOPIC, topic.name or "")
+        (left if is_allowed else refused).append(topic)
+    codes = {topic.name or "": ErrorCode.TOPIC_AUTHORIZATION_FAILED for topic in refused}
+    asking.say(MetadataResponse(brokers=[], topics=[_missing_topic(name, codes) for name in codes]), "topics")
+    if not left and asking.call.version == 0:
+        return with_items(request, "allow_auto_topic_creation", False)  # no topics at all would be all of them
+    return with_items(request, "topics", left)
 
 
 # -- DescribeCluster
 
 
 def _cluster_operations(call: Call) -> int:
-    return call.broker.permission.operations(call.session, ResourceType.CLUSTER)
+    return call.broker.auth_helper.operations(call.session, ResourceType.CLUSTER)
 
 
 def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
@@ -392,7 +454,7 @@ def _page(
             )
             for each in partitions[:limit]
         ],
-        topic_authorized_operations=call.broker.permission.operations(call.session, ResourceType.TOPIC, name),
+        topic_authorized_operations=call.broker.auth_helper.operations(call.session, ResourceType.TOPIC, name),
     )
     return topic, partitions[limit].partition_index if len(partitions) > limit else None
 
@@ -407,23 +469,55 @@ def _refuse_partitions(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
+def _ask_for_page(request: DescribeTopicPartitionsRequest, asking: Asking) -> Left:
+    """A page of all topics is one of those that the session may describe: neither it nor the cursor names another."""
+    if request.topics:
+        return request
+    cursor, names = request.cursor, asking.call.broker.plane.cache.sorted_names()
+    shown = []
+    for at, name in enumerate(names):
+        if is_break(at):
+            yield
+        if (cursor is None or name >= cursor.topic_name) and asking.allows(*DESCRIBE_TOPIC, name):
+            shown.append(TopicRequest(name=name))
+    if not shown:
+        asking.say(DescribeTopicPartitionsResponse(topics=[]))
+        return None
+    if cursor is not None and shown[0].name != cursor.topic_name:
+        request = with_items(request, "cursor", None)
+    return with_items(request, "topics", shown)
+
+
+DESCRIBE_TOPIC = Right(Operation.DESCRIBE, ResourceType.TOPIC)
+NEEDS_FOR_TOPICS = (
+    Special((DESCRIBE_TOPIC,), _ask_to_describe),
+    Special((Right(Operation.CREATE), Right(Operation.CREATE, ResourceType.TOPIC)), _ask_to_create),
+)
+NEEDS_FOR_PAGES = (
+    for_each(*DESCRIBE_TOPIC, "topics", "topics", topic_name),
+    Special((DESCRIBE_TOPIC,), _ask_for_page),
+)
 ROUTES = (
     Route(
         3,
         MetadataRequest,
         0,
         13,
-        _once_told(metadata, _refuse_metadata),
+        metadata,
         _refuse_metadata,
+        NEEDS_FOR_TOPICS,
+        before=_once_told,
         elements=ELEMENTS_PER_REQUEST,
     ),
-    Route(60, DescribeClusterRequest, 0, 2, _once_told(describe_cluster, _refuse_cluster), _refuse_cluster),
+    Route(60, DescribeClusterRequest, 0, 2, describe_cluster, _refuse_cluster, (), before=_once_told),
     Route(
         75,
         DescribeTopicPartitionsRequest,
         0,
         0,
-        _once_told(describe_topic_partitions, _refuse_partitions),
+        describe_topic_partitions,
         _refuse_partitions,
+        NEEDS_FOR_PAGES,
+        before=_once_told,
     ),
 )

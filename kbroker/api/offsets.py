@@ -21,7 +21,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.api.authorization import for_each, topic_name
 from kbroker.api.routes import Route
+from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Touched
 from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
@@ -432,6 +434,20 @@ def _refuse_delete(request: DeleteRecordsRequest, code: ErrorCode, text: str, ve
     )
 
 
+TOPIC = ResourceType.TOPIC
+NEEDS_TO_LIST = (for_each(Operation.DESCRIBE, TOPIC, 2, 1, lambda topic, call: topic[0]),)
+NEEDS_TO_DELETE = (for_each(Operation.DELETE, TOPIC, "topics", "topics", topic_name),)
+NEEDS_FOR_EPOCHS = (
+    for_each(
+        Operation.DESCRIBE,
+        TOPIC,
+        "topics",
+        "topics",
+        lambda topic, call: topic.topic,
+        unless=(Operation.CLUSTER_ACTION,),
+    ),
+)
+MANY = ELEMENTS_PER_REQUEST
 ROUTES = (
     Route(
         2,
@@ -440,11 +456,19 @@ ROUTES = (
         11,
         list_offsets,
         _refuse_list,
+        NEEDS_TO_LIST,
         flat=ListOffsetsResponse,
-        elements=ELEMENTS_PER_REQUEST,
+        elements=MANY,
     ),
-    Route(21, DeleteRecordsRequest, 0, 2, delete_records, _refuse_delete, elements=ELEMENTS_PER_REQUEST),
+    Route(21, DeleteRecordsRequest, 0, 2, delete_records, _refuse_delete, NEEDS_TO_DELETE, elements=MANY),
     Route(
-        23, OffsetForLeaderEpochRequest, 0, 4, offset_for_leader_epoch, _refuse_epochs, elements=ELEMENTS_PER_REQUEST
+        23,
+        OffsetForLeaderEpochRequest,
+        0,
+        4,
+        offset_for_leader_epoch,
+        _refuse_epochs,
+        NEEDS_FOR_EPOCHS,
+        elements=MANY,
     ),
 )

@@ -32,10 +32,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from kbroker.api.authorization import Whole, for_each
 from kbroker.api.call import FIRST, HANGUP, SILENCE
 from kbroker.api.leaders import current_leader
 from kbroker.api.routes import Route
 from kbroker.api.verification import ASK_AGAIN, ask, asks_elsewhere, verify
+from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Reply
 from kbroker.config.limits import LONGEST_FSYNC_MS, NAMED_RECORDS, PARTITIONS_PER_PRODUCE
 from kbroker.log.append import LOW_ATTRIBUTES_AT, UnpreparedError
@@ -571,4 +573,28 @@ def _refuse(request: Flat, code: ErrorCode, text: str, version: int) -> Result:
     )
 
 
-ROUTES = (Route(0, ProduceRequest, 0, 13, produce, _refuse, flat=ProduceResponse, elements=PARTITIONS_PER_PRODUCE),)
+def _is_transactional(request: Flat, call: Call) -> bool:
+    """Whether any of its batches is in a transaction: an id alone needs no right to it."""
+    *_, topic_data = request
+    return any(
+        records is not None
+        and len(records) >= HEADER_SIZE
+        and records[MAGIC_AT] == MAGIC
+        and records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL
+        for _, _, partition_data in topic_data
+        for _, records in partition_data
+    )
+
+
+def _topic(topic_data: Flat, call: Call) -> str | None:
+    topic, topic_id, partition_data = topic_data
+    return topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, partition_data, call)
+
+
+NEEDS = (
+    Whole((Operation.WRITE,), ResourceType.TRANSACTIONAL_ID, lambda request: request[0], _is_transactional),
+    for_each(Operation.WRITE, ResourceType.TOPIC, 3, 0, _topic),
+)
+ROUTES = (
+    Route(0, ProduceRequest, 0, 13, produce, _refuse, NEEDS, flat=ProduceResponse, elements=PARTITIONS_PER_PRODUCE),
+)

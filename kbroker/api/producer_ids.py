@@ -13,17 +13,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kbroker.api.authorization import Asking, Right, Special, Whole
 from kbroker.api.call import LATER
 from kbroker.api.routes import Route
+from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.config.limits import TRANSACTIONAL_ID_LENGTH
 from kbroker.coordinator import Caller
 from kbroker.txn import Producer
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from kbroker.api.authorization import Left
     from kbroker.api.call import Call, Result
     from kbroker.broker.producer_blocks import ProducerIds
 
@@ -92,4 +95,22 @@ def _refuse(request: InitProducerIdRequest, code: ErrorCode, text: str, version:
     return _failure(code)
 
 
-ROUTES = (Route(22, InitProducerIdRequest, 0, 5, init_producer_id, _refuse),)
+def _ask_to_write(request: InitProducerIdRequest, asking: Asking) -> Left:
+    """Who may write to some topic may do so idempotently (KIP-679)."""
+    yield from ()
+    call = asking.call
+    may = (
+        request.transactional_id is not None
+        or asking.allows(Operation.IDEMPOTENT_WRITE)
+        or call.broker.auth_helper.allows_any(call.session, Operation.WRITE, ResourceType.TOPIC)
+    )
+    if not may:
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return request
+
+
+NEEDS = (
+    Whole((Operation.WRITE,), ResourceType.TRANSACTIONAL_ID, lambda request: request.transactional_id),
+    Special((Right(Operation.IDEMPOTENT_WRITE), Right(Operation.WRITE, ResourceType.TOPIC)), _ask_to_write),
+)
+ROUTES = (Route(22, InitProducerIdRequest, 0, 5, init_producer_id, _refuse, NEEDS),)

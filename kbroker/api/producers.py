@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.api.authorization import for_each, topic_name
 from kbroker.api.routes import Route
+from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.log.names import topic_name_fault
 from protocol.errors import ErrorCode, KafkaError
@@ -76,4 +78,5 @@ def _refuse(request: DescribeProducersRequest, code: ErrorCode, text: str, versi
     )
 
 
-ROUTES = (Route(61, DescribeProducersRequest, 0, 0, describe_producers, _refuse, elements=ELEMENTS_PER_REQUEST),)
+NEEDS = (for_each(Operation.READ, ResourceType.TOPIC, "topics", "topics", topic_name),)
+ROUTES = (Route(61, DescribeProducersRequest, 0, 0, describe_producers, _refuse, NEEDS, elements=ELEMENTS_PER_REQUEST),)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from kbroker.api.authorization import cluster
 from kbroker.api.call import LATER
 from kbroker.api.routes import Route
+from kbroker.broker.authorizer import Operation
 from kbroker.broker.facts import Reply
-from kbroker.broker.permission import Operation
 from kbroker.config.limits import ELEMENTS_AT_ONCE
 from kbroker.controller.events import Reassign
 from protocol.errors import ErrorCode, KafkaError
@@ -133,6 +134,7 @@ def _refuse_list(
     return ListPartitionReassignmentsResponse(error_code=code, error_message=text, topics=[])
 
 
+NEEDS_TO_LIST = (cluster(Operation.DESCRIBE),)
 ROUTES = (
     Route(
         45,
@@ -141,10 +143,16 @@ ROUTES = (
         0,
         alter_partition_reassignments,
         _refuse_alter,
-        (Operation.ALTER,),
+        (cluster(Operation.ALTER),),
         elements=MANY_REPLICAS,
     ),
     Route(
-        46, ListPartitionReassignmentsRequest, 0, 0, list_partition_reassignments, _refuse_list, (Operation.DESCRIBE,)
+        46,
+        ListPartitionReassignmentsRequest,
+        0,
+        0,
+        list_partition_reassignments,
+        _refuse_list,
+        NEEDS_TO_LIST,
     ),
 )

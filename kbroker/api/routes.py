@@ -9,20 +9,20 @@ ends with its own `ROUTES`; what the table repeats of them a test holds equal. S
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from functools import reduce
 from importlib import import_module
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
-from kbroker.api.permitted import permitted
+from kbroker.api.authorization import authorized, by_address
 from kbroker.config.limits import ELEMENTS_AT_ONCE
 from protocol.headers import API_VERSIONS
 from protocol.message import LAST_VERSION, Message
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.api.call import Result
-    from kbroker.broker.permission import Operation
-    from protocol.errors import ErrorCode
+    from kbroker.api.authorization import Change, Handle, Need, Refuse
 
 
 class Served(NamedTuple):
@@ -110,12 +110,13 @@ class ByVersion(dict[int, Callable[..., Any]]):
 class Route:
     """How one API is served.
 
-    first, last: versions served. handle: request and call to result. refuse: request, code, text and version to the
-    response that tells every part of the request the same error. needs: operations on the cluster, one of which has to
-    be allowed. flat: the response's class, where `handle` and `refuse` take and give tuples instead of messages
-    (`protocol/flat.py`). readers: by version, (frame, start) to what `handle` takes, and its end; writers: by version,
-    an answer to buffers and regions; read_slices, write_slices: the same with breaks, and how many elements may be
-    read.
+    first, last: versions served. handle: request and call to result, once what is needed first has been seen to; serve:
+    the handler itself. refuse: request, code, text and version to the response that tells every part of the request the
+    same error. needs: the rights that it takes (`authorization.py`), asked for in this order; none: every session may.
+    before: makes a handler that waits for something, before rights are asked for, of one that does not. flat: the
+    response's class, where `handle` and `refuse` take and give tuples instead of messages (`protocol/flat.py`).
+    readers: by version, (frame, start) to what `handle` takes, and its end; writers: by version, an answer to buffers
+    and regions; read_slices, write_slices: the same with breaks, and how many elements may be read.
     flexible_from: first version with tagged fields in headers and bodies; answers_tagged_from: in headers of answers.
     elements: how many a large request may have in its arrays: more where `handle` does them in slices, and where only
     brokers ask.
@@ -124,16 +125,19 @@ class Route:
     __slots__ = (
         "answers_tagged_from",
         "api",
+        "before",
         "elements",
         "first",
         "flat",
         "flexible_from",
         "handle",
         "last",
+        "needs",
         "read_slices",
         "readers",
         "refuse",
         "request",
+        "serve",
         "write_slices",
         "writers",
     )
@@ -144,10 +148,11 @@ class Route:
         request: type[Message],
         first: int,
         last: int,
-        handle: Callable[[Any, Any], Result],
-        refuse: Callable[[Any, ErrorCode, str, int], Result],
-        needs: tuple[Operation, ...] = (),
+        handle: Handle,
+        refuse: Refuse,
+        needs: tuple[Need, ...],
         *,
+        before: Callable[[Handle, Refuse], Handle] = lambda handle, refuse: handle,
         flat: type[Message] | None = None,
         elements: int = ELEMENTS_AT_ONCE,
     ) -> None:
@@ -156,7 +161,10 @@ class Route:
         self.request = request
         self.first = first
         self.last = last
-        self.handle = permitted(handle, needs, refuse) if needs else handle
+        self.needs = needs
+        self.serve = handle
+        self.before = before
+        self.handle = before(by_address(handle, needs, refuse), refuse)
         self.refuse = refuse
         self.flat = flat
         self.readers = ByVersion(request.reader)
@@ -169,6 +177,24 @@ class Route:
         tagged_from, tagged_to = request.flexible
         self.flexible_from = tagged_from if tagged_from <= tagged_to else LAST_VERSION + 1
         self.answers_tagged_from = LAST_VERSION + 1 if api == API_VERSIONS else self.flexible_from
+
+    def with_rules(self) -> Route:
+        """The same for a broker with access rules."""
+        made = copy(self)
+        made.handle = self.before(authorized(self), self.refuse)
+        return made
+
+    def completed(self, changes: Sequence[Change], left: Any) -> Route:
+        """The same for one request, whose answer is changed before it is encoded. left: what is handled of it."""
+
+        def changed(answer: Any) -> Any:
+            return reduce(lambda so_far, change: change(so_far), changes, answer)
+
+        made = copy(self)
+        made.refuse = lambda request, code, text, version: self.refuse(left, code, text, version)
+        made.writers = ByVersion(lambda version: lambda answer: self.writers[version](changed(answer)))
+        made.write_slices = lambda answer, version: self.write_slices(changed(answer), version)
+        return made
 
     @property
     def name(self) -> str:
@@ -193,6 +219,18 @@ class Routes(dict[int, Route]):
 
 ROUTES = Routes()
 """Those that have been asked for."""
+
+
+class AuthorizedRoutes(dict[int, Route]):
+    """The same, for connections to a broker with access rules."""
+
+    def __missing__(self, api: int) -> Route:
+        """Raises: as `Routes`."""
+        made = self[api] = ROUTES[api].with_rules()
+        return made
+
+
+AUTHORIZED = AuthorizedRoutes()
 
 
 def load() -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.api.authorization import cluster
 from kbroker.api.routes import Route
-from kbroker.broker.permission import Operation
+from kbroker.broker.authorizer import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.security import (
     AclCreationResult,
@@ -58,7 +59,7 @@ def _refuse_delete(request: DeleteAclsRequest, code: ErrorCode, text: str, versi
 
 
 ROUTES = (
-    Route(29, DescribeAclsRequest, 0, 3, describe_acls, _refuse_describe, (Operation.DESCRIBE,)),
-    Route(30, CreateAclsRequest, 0, 3, create_acls, _refuse_create, (Operation.ALTER,)),
-    Route(31, DeleteAclsRequest, 0, 3, delete_acls, _refuse_delete, (Operation.ALTER,)),
+    Route(29, DescribeAclsRequest, 0, 3, describe_acls, _refuse_describe, (cluster(Operation.DESCRIBE),)),
+    Route(30, CreateAclsRequest, 0, 3, create_acls, _refuse_create, (cluster(Operation.ALTER),)),
+    Route(31, DeleteAclsRequest, 0, 3, delete_acls, _refuse_delete, (cluster(Operation.ALTER),)),
 )

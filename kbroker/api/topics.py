@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterable, Sequence
 from types import GeneratorType
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from kbroker.api.authorization import Asking, Right, Special, cluster, for_each, topic_name, with_items
 from kbroker.api.portions import is_break
 from kbroker.api.routes import Route
+from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Touched
-from kbroker.broker.permission import Operation
 from kbroker.config import describe_topic
 from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.controller.admin import Growth, MadeTopic, NewTopic, Pending
@@ -54,6 +55,7 @@ from protocol.messages.topics import (
 if TYPE_CHECKING:
     from collections.abc import Container, Generator, Hashable, Mapping
 
+    from kbroker.api.authorization import Left
     from kbroker.api.call import Call, InSlices, Waiting
     from kbroker.broker.control_plane import ControlPlane
     from protocol.message import Message
@@ -530,9 +532,84 @@ def _refuse_elect(request: ElectLeadersRequest, code: ErrorCode, text: str, vers
             return cast("ElectLeadersResponse", end.value)
 
 
+# -- rights
+
+
+def _is_controller(request: object, call: Call) -> bool:
+    """Another broker says first of all that it is none, as in Kafka."""
+    return call.broker.plane.controller.is_active
+
+
+def _ask_for_configs(request: CreateTopicsRequest, asking: Asking) -> Left:
+    """What was made is told to who may describe its configs."""
+    yield from ()
+
+    def told(answer: CreateTopicsResponse) -> CreateTopicsResponse:
+        for topic in answer.topics:
+            if not topic.error_code and not asking.allows(Operation.DESCRIBE_CONFIGS, TOPIC, topic.name):
+                topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                topic.num_partitions = topic.replication_factor = -1
+                topic.configs = []
+        return answer
+
+    asking.then(told)
+    return request
+
+
+def _ask_to_delete(request: DeleteTopicsRequest, asking: Asking) -> Left:
+    """Who names a topic by its id, and may not describe it, does not learn its name."""
+    call = asking.call
+    plane = call.broker.plane
+    if not plane.controller.is_active or not plane.configs.broker.delete_topic_enable:
+        return request
+    left, refused = [], []
+    for at, topic in enumerate(_wanted(request)):
+        if is_break(at):
+            yield
+        name = topic_name(topic, call)
+        if name is None or asking.allows(Operation.DELETE, TOPIC, name):
+            left.append(topic)
+        else:
+            shown = topic.name or (name if asking.allows(Operation.DESCRIBE, TOPIC, name) else None)
+            refused.append(DeleteTopicState(name=shown, topic_id=topic.topic_id))
+    if not refused:
+        return request
+    request = with_items(request, "topic_names", [])
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    asking.refuse(with_items(request, "topics", refused), code, "responses", code.message)
+    return with_items(request, "topics", left) if left else None
+
+
+TOPIC = ResourceType.TOPIC
+NEEDS_TO_CREATE = (
+    for_each(
+        Operation.CREATE,
+        TOPIC,
+        "topics",
+        "topics",
+        topic_name,
+        unless=(Operation.CREATE,),
+        when=_is_controller,
+        text="Authorization failed.",
+    ),
+    Special((Right(Operation.DESCRIBE_CONFIGS, TOPIC),), _ask_for_configs),
+)
+NEEDS_TO_DELETE = (Special((Right(Operation.DELETE, TOPIC),), _ask_to_delete),)
+NEEDS_TO_GROW = (
+    for_each(
+        Operation.ALTER,
+        TOPIC,
+        "topics",
+        "results",
+        topic_name,
+        when=_is_controller,
+        text="The topic authorization is failed.",
+    ),
+)
+MANY = ELEMENTS_PER_REQUEST
 ROUTES = (
-    Route(19, CreateTopicsRequest, 0, 7, create_topics, _refuse_create, elements=ELEMENTS_PER_REQUEST),
-    Route(20, DeleteTopicsRequest, 0, 6, delete_topics, _refuse_delete),
-    Route(37, CreatePartitionsRequest, 0, 3, create_partitions, _refuse_grow, elements=ELEMENTS_PER_REQUEST),
-    Route(43, ElectLeadersRequest, 0, 2, elect_leaders, _refuse_elect, (Operation.ALTER,)),
+    Route(19, CreateTopicsRequest, 0, 7, create_topics, _refuse_create, NEEDS_TO_CREATE, elements=MANY),
+    Route(20, DeleteTopicsRequest, 0, 6, delete_topics, _refuse_delete, NEEDS_TO_DELETE),
+    Route(37, CreatePartitionsRequest, 0, 3, create_partitions, _refuse_grow, NEEDS_TO_GROW, elements=MANY),
+    Route(43, ElectLeadersRequest, 0, 2, elect_leaders, _refuse_elect, (cluster(Operation.ALTER),)),
 )

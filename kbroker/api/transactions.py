@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.api.authorization import Asking, Hides, Right, Special, Whole, cluster, for_each, topic_name
 from kbroker.api.call import LATER
-from kbroker.api.permitted import with_permission
-from kbroker.api.portions import in_portions
+from kbroker.api.portions import in_portions, is_break
 from kbroker.api.routes import Route
 from kbroker.api.verification import ask, asks_elsewhere, verify
+from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Joint, Reply
 from kbroker.broker.internal_topics import create_if_missing
-from kbroker.broker.permission import Operation
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, OFFSETS_COMMITTED_AT_ONCE, OFFSETS_PER_COMMIT
 from kbroker.coordinator import Caller
 from kbroker.groups.effects import commit_error, loading_error
@@ -53,8 +53,9 @@ from protocol.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Container, Hashable, Iterable, Sequence
 
+    from kbroker.api.authorization import Left
     from kbroker.api.call import Call, InSlices, Result
     from kbroker.coordinator import Effect
     from kbroker.log.log import Log
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     TopicPartition = tuple[str, int]
 
 BATCHED_SINCE = 4  # AddPartitionsToTxn: made for brokers, and sent by clients that take the newest version
-BROKERS_NEED = (Operation.CLUSTER_ACTION,)
 KNOWS_ABORTABLE_SINCE = 4  # TxnOffsetCommit
 ADDS_OFFSETS_SINCE = 5  # TxnOffsetCommit: the group's partition of __consumer_offsets, to the transaction (KIP-890)
 MARKER_PATIENCE_MS = 30_000  # request.timeout.ms, which a coordinator waits for its answer
@@ -77,8 +77,6 @@ NO_SEQUENCE = -1  # of what coordinators write
 def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) -> Result:
     """These partitions are about to be written to; answered when that is committed."""
     if call.version >= BATCHED_SINCE:
-        if any(_adds_internal(each) for each in request.transactions):
-            return with_permission(request, call, BROKERS_NEED, _add_for_many, _refuse_add)
         return _add_for_many(request, call)
     name = request.v3_and_below_transactional_id
     partitions = _partitions(request.v3_and_below_topics)
@@ -100,13 +98,23 @@ def _names(topics: Iterable[AddPartitionsToTxnTopic]) -> list[AddPartitionsToTxn
     return [AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=[]) for topic in topics]
 
 
-def _adds_internal(transaction: AddPartitionsToTxnTransaction) -> bool:
-    """Whether a transaction is to take an internal topic in, as only brokers ask for."""
-    return not transaction.verify_only and any(topic.name in INTERNAL_TOPICS for topic in transaction.topics)
+def _is_of_a_broker(request: AddPartitionsToTxnRequest, call: Call) -> bool:
+    """By its version; without rules clients may use that, too, but not to have internal topics take part."""
+    return call.version >= BATCHED_SINCE and (
+        call.broker.auth_helper.has_rules
+        or any(
+            topic.name in INTERNAL_TOPICS
+            for transaction in request.transactions
+            if not transaction.verify_only
+            for topic in transaction.topics
+        )
+    )
 
 
-def _refused(partitions: list[TopicPartition], call: Call, *, may_be_internal: bool) -> dict[TopicPartition, ErrorCode]:
-    """Codes for all of them if any may not take part, else none.
+def _refused(
+    partitions: list[TopicPartition], call: Call, *, may_be_internal: bool, denied: Container[str] = ()
+) -> dict[TopicPartition, ErrorCode]:
+    """Codes for all of them if any may not take part, else none. denied: topics that the session may not write to.
 
     may_be_internal: if brokers ask, or nothing is added. Else its marker would be left in __transaction_state,
     which an Apache broker takes for a record when it loads that.
@@ -114,7 +122,7 @@ def _refused(partitions: list[TopicPartition], call: Call, *, may_be_internal: b
     cache = call.broker.plane.cache
     refused: dict[TopicPartition, ErrorCode] = {}
     for where in partitions:
-        if where[0] in INTERNAL_TOPICS and not may_be_internal:
+        if where[0] in denied or (where[0] in INTERNAL_TOPICS and not may_be_internal):
             refused[where] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif cache.partition(*where) is None:
             refused[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -446,21 +454,69 @@ def _refuse_list(
     return ListTransactionsResponse(error_code=code, unknown_state_filters=[], transaction_states=[])
 
 
-ROUTES = (
-    Route(24, AddPartitionsToTxnRequest, 0, 5, add_partitions_to_txn, _refuse_add),
-    Route(25, AddOffsetsToTxnRequest, 0, 4, add_offsets_to_txn, _refuse_offsets),
-    Route(26, EndTxnRequest, 0, 5, end_txn, _refuse_end),
-    Route(
-        27,
-        WriteTxnMarkersRequest,
-        0,
-        1,
-        write_txn_markers,
-        _refuse_markers,
-        (Operation.ALTER, Operation.CLUSTER_ACTION),
-        elements=ELEMENTS_PER_REQUEST,
+# -- rights
+
+
+def _ask_to_add(request: AddPartitionsToTxnRequest, asking: Asking) -> Left:
+    """All partitions are added, or none: the others are OPERATION_NOT_ATTEMPTED."""
+    if asking.call.version >= BATCHED_SINCE:
+        return request
+    denied = set()
+    for at, topic in enumerate(request.v3_and_below_topics):
+        if is_break(at):
+            yield
+        if topic.name not in INTERNAL_TOPICS and not asking.allows(Operation.WRITE, ResourceType.TOPIC, topic.name):
+            denied.add(topic.name)
+    if not denied:
+        return request
+    codes = _refused(_partitions(request.v3_and_below_topics), asking.call, may_be_internal=False, denied=denied)
+    asking.say(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topic_results(codes)))
+    return None
+
+
+def _ask_for_partitions(request: DescribeTransactionsRequest, asking: Asking) -> Left:
+    """Of a transaction's partitions those show whose topics the session may describe."""
+    yield from ()
+
+    def shown(answer: DescribeTransactionsResponse) -> DescribeTransactionsResponse:
+        for state in answer.transaction_states:
+            state.topics = SHOWN_TOPICS.seen(state.topics, asking)
+        return answer
+
+    asking.then(shown)
+    return request
+
+
+ID, DESCRIBE = ResourceType.TRANSACTIONAL_ID, Operation.DESCRIBE
+SHOWN_TOPICS = Hides(DESCRIBE, ResourceType.TOPIC, "topics", lambda topic: topic.topic)
+WRITE_ID = Whole((Operation.WRITE,), ID, lambda request: request.transactional_id)
+READ_GROUP = Whole((Operation.READ,), ResourceType.GROUP, lambda request: request.group_id)
+ADDING_NEEDS = (
+    cluster(Operation.CLUSTER_ACTION, when=_is_of_a_broker),
+    Whole(
+        (Operation.WRITE,),
+        ID,
+        lambda request: request.v3_and_below_transactional_id,
+        lambda request, call: call.version < BATCHED_SINCE,
     ),
-    Route(28, TxnOffsetCommitRequest, 0, 5, txn_offset_commit, _refuse_commit, elements=OFFSETS_PER_COMMIT),
-    Route(65, DescribeTransactionsRequest, 0, 0, describe_transactions, _refuse_describe),
-    Route(66, ListTransactionsRequest, 0, 1, list_transactions, _refuse_list),
+    Special((Right(Operation.WRITE, ResourceType.TOPIC),), _ask_to_add),
+)
+COMMITS_NEED = WRITE_ID, READ_GROUP, for_each(Operation.READ, ResourceType.TOPIC, "topics", "topics", topic_name)
+MARKERS_NEED = (cluster(Operation.ALTER, Operation.CLUSTER_ACTION),)
+DESCRIPTIONS_NEED = (
+    for_each(DESCRIBE, ID, "transactional_ids", "transaction_states", lambda name, call: name),
+    Special((Right(DESCRIBE, ResourceType.TOPIC),), _ask_for_partitions),
+)
+LISTS_NEED = (Hides(DESCRIBE, ID, "transaction_states", lambda state: state.transactional_id),)
+MANY = ELEMENTS_PER_REQUEST
+ROUTES = (
+    Route(24, AddPartitionsToTxnRequest, 0, 5, add_partitions_to_txn, _refuse_add, ADDING_NEEDS),
+    Route(25, AddOffsetsToTxnRequest, 0, 4, add_offsets_to_txn, _refuse_offsets, (WRITE_ID, READ_GROUP)),
+    Route(26, EndTxnRequest, 0, 5, end_txn, _refuse_end, (WRITE_ID,)),
+    Route(27, WriteTxnMarkersRequest, 0, 1, write_txn_markers, _refuse_markers, MARKERS_NEED, elements=MANY),
+    Route(
+        28, TxnOffsetCommitRequest, 0, 5, txn_offset_commit, _refuse_commit, COMMITS_NEED, elements=OFFSETS_PER_COMMIT
+    ),
+    Route(65, DescribeTransactionsRequest, 0, 0, describe_transactions, _refuse_describe, DESCRIPTIONS_NEED),
+    Route(66, ListTransactionsRequest, 0, 1, list_transactions, _refuse_list, LISTS_NEED),
 )

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.broker.authorizer import AuthHelper
 from kbroker.broker.cold_reads import ColdReads
 from kbroker.broker.counters import Counters
 from kbroker.broker.facts import BrokerConfigChanged, JobDone, TopicsUpdated, Touched
 from kbroker.broker.jobs import Errand
 from kbroker.broker.openings import Openings
-from kbroker.broker.permission import Permission
 from kbroker.metadata.cache import TopicKey
 from kbroker.ports import PeerAnswer
 
@@ -85,7 +85,7 @@ class Broker:
         self.random = random
         self.strict = strict
         self.fetch_regions = fetch_regions
-        self.permission = Permission()
+        self.auth_helper = AuthHelper()
         self.counters = Counters()
         self.openings = Openings(self.give)
         self.cold_reads = ColdReads(self.give, replicas, self.tell)

@@ -19,8 +19,8 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Touched
-from kbroker.broker.permission import Operation, ResourceType
 from kbroker.controller.brokers import read_brokers
 
 if TYPE_CHECKING:
@@ -97,6 +97,10 @@ class BrokersOnly:
         if self.control_listener and session.listener == self.control_listener:
             return True
         return not self._alone and self._is_broker(session.peer_host)
+
+    def allows_any(self, session: Session, operation: Operation, resource: ResourceType) -> bool:
+        """See `allows`."""
+        return True
 
     def _is_broker(self, address: str) -> bool:
         if self._brokers is not self._plane.cache.brokers:

@@ -23,11 +23,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
+from kbroker.broker.authorizer import AuthHelper
 from kbroker.broker.broker import Broker
 from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.broker.facts import BrokerConfigChanged, EndpointsChanged, FactQueue, JobDone, Leave, tell_of_end
 from kbroker.broker.jobs import Errand, Job, Owner
-from kbroker.broker.permission import Permission
 from kbroker.config import (
     ONE_BROKER,
     BrokerConfig,
@@ -485,7 +485,7 @@ class Node:
 
             self._name_pool.run(job.run, lambda error: tell_of_end(Errand(job, owner), error, tell))
 
-        broker.permission = Permission(
+        broker.auth_helper = AuthHelper(
             BrokersOnly(
                 broker.plane, addresses_of, look_up, broker.tell, alone=alone, control_listener=control_listener
             ),

@@ -36,7 +36,7 @@ def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
         for session in list(ensemble.sessions):
             ensemble.end_session(session)
         broker = join(machine)
-        broker.permission.authorizer = BrokersOnly(
+        broker.auth_helper.authorizer = BrokersOnly(
             broker.plane, lambda host: [host], broker.give, broker.tell, alone=True, control_listener=""
         )
         return broker

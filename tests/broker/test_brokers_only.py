@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from kbroker.broker.authorizer import CLUSTER_NAME, AuthHelper, Operation, ResourceType
 from kbroker.broker.brokers_only import BrokersOnly, registered_hosts
-from kbroker.broker.permission import CLUSTER_NAME, Operation, Permission, ResourceType
 from kbroker.broker.session import Session
 from kbroker.metadata.steps import Steps
 from kbroker.metadata.store import BrokerInfo, Endpoint, broker_path, encode_broker
@@ -73,7 +73,7 @@ def test_without_rules_all_operations_are_told_to_clients_as_kafka_does() -> Non
     place = Place("192.0.2.1")
     stranger = Session("PLAINTEXT", "192.0.2.9", 5000)
     assert not place.hears("192.0.2.9")
-    assert Permission(place.only).operations(stranger, ResourceType.CLUSTER) == 0b1_1111_1010_0000
+    assert AuthHelper(place.only).operations(stranger, ResourceType.CLUSTER) == 0b1_1111_1010_0000
 
 
 def test_registered_addresses_are_brokers() -> None:
@@ -199,7 +199,7 @@ def test_what_clients_do_is_allowed_to_everybody() -> None:
 
 
 def test_controllers_have_to_use_their_listener() -> None:
-    permission = Permission(None, "CONTROL")
+    permission = AuthHelper(None, "CONTROL")
     permission.require_control_listener(Session("CONTROL", "192.0.2.1", 1))
     with pytest.raises(KafkaError) as caught:
         permission.require_control_listener(Session("PLAINTEXT", "192.0.2.1", 1))

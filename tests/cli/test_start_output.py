@@ -98,7 +98,7 @@ def test_brokers_serve_where_nobody_can_be_told_that_they_do(
     assert (running.returncode, "Traceback" in complaints) == (0, False)
 
 
-HANDLERS_AT_A_START = {"call", "handshake", "permitted", "produce_bounds", "routes"}
+HANDLERS_AT_A_START = {"authorization", "call", "handshake", "produce_bounds", "routes"}
 MODULES_AT_A_START = {"kbroker": 149, "protocol": 21}
 NEEDLESS = {
     "bz2",

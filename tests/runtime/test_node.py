@@ -227,7 +227,7 @@ def test_a_look_up_of_who_is_a_broker_is_no_work_for_the_disk(
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    only = node.broker.permission.authorizer
+    only = node.broker.auth_helper.authorizer
     assert isinstance(only, BrokersOnly)
     only._learn(frozenset({"broker-2.example"}))
     node.server.settle()
@@ -251,7 +251,7 @@ def test_a_look_up_of_who_is_a_broker_that_ends_as_nobody_foresaw_is_over(
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     monkeypatch.setattr(loop, "failed", lambda error: asked.append(repr(error)))
-    only = node.broker.permission.authorizer
+    only = node.broker.auth_helper.authorizer
     assert isinstance(only, BrokersOnly)
     only._learn(frozenset({"broker-2.example"}))
     only._is_broker("192.0.2.7")

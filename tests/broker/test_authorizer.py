@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbroker.api.routes import ROUTES
+from kbroker.broker.authorizer import CLUSTER_NAME, AuthHelper, Operation, ResourceType
 from kbroker.broker.facts import Touched
-from kbroker.broker.permission import CLUSTER_NAME, Operation, Permission, ResourceType
 from kbroker.broker.session import Session
 from kbroker.config.limits import PERMISSION_PATIENCE_MS
 from kbroker.core import EXPIRED
@@ -33,7 +33,7 @@ ME = Session("PLAINTEXT", "192.0.2.1", 5000)
 
 
 class Only:
-    """Allows some operations, on everything."""
+    """Has rules: allows some operations, on everything."""
 
     has_rules = True
 
@@ -43,11 +43,20 @@ class Only:
     def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
         return operation in self._allowed
 
+    def allows_any(self, session: Session, operation: Operation, resource: ResourceType) -> bool:
+        return operation in self._allowed
+
     def undecided(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> object:
         return None
 
 
-class Later(Only):
+class NoRules(Only):
+    """Goes by addresses, say."""
+
+    has_rules = False
+
+
+class Later(NoRules):
     """Knows only later what it allows."""
 
     def undecided(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> object:
@@ -61,15 +70,15 @@ class Later(Only):
 
 
 def test_without_an_authorizer_everybody_may_do_everything() -> None:
-    permission = Permission()
+    permission = AuthHelper()
     permission.require(ME, Operation.ALTER)
     assert permission.operations(ME, ResourceType.GROUP, "g") == 1 << 3 | 1 << 6 | 1 << 8
 
 
 def test_what_may_be_done_is_a_bit_for_each_operation() -> None:
-    permission = Permission(Only(Operation.WRITE, Operation.CLUSTER_ACTION))
+    permission = AuthHelper(Only(Operation.WRITE, Operation.CLUSTER_ACTION))
     found = [permission.operations(ME, each, "x") for each in ResourceType]
-    assert found == [1 << 4, 0, 1 << 9, 1 << 4]
+    assert found == [1 << 4, 0, 0, 1 << 4, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -85,12 +94,12 @@ def test_a_refusal_has_the_code_of_the_resource_and_names_who_and_what(resource:
     with pytest.raises(
         KafkaError, match=rf"User:ANONYMOUS at 192.0.2.1:5000 .* may not READ {resource.name} x"
     ) as told:
-        Permission(Only(Operation.WRITE)).require(ME, Operation.READ, resource=resource, name="x")
+        AuthHelper(Only(Operation.WRITE)).require(ME, Operation.READ, resource=resource, name="x")
     assert told.value.code is code
 
 
 def test_one_of_several_operations_is_enough() -> None:
-    Permission(Only(Operation.ALTER)).require(ME, Operation.CLUSTER_ACTION, Operation.ALTER)
+    AuthHelper(Only(Operation.ALTER)).require(ME, Operation.CLUSTER_ACTION, Operation.ALTER)
 
 
 WHOLE_REQUESTS: list[tuple[Message, Operation]] = [
@@ -120,7 +129,7 @@ def test_what_concerns_the_cluster_is_refused_as_a_whole(request_: Message, need
     route = ROUTES[type(request_).api or 0]
     codes = []
     for authorizer in (Only(), Only(needed)):
-        world.broker.permission.authorizer = authorizer
+        world.broker.auth_helper.authorizer = authorizer
         answer = world.client().ask(request_, route.last)
         codes.append(answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     assert codes == [True, False]
@@ -129,7 +138,7 @@ def test_what_concerns_the_cluster_is_refused_as_a_whole(request_: Message, need
 def test_only_brokers_fetch_as_followers() -> None:
     world = World()
     world.create("t")
-    world.broker.permission.authorizer = Only(Operation.READ)
+    world.broker.auth_helper.authorizer = NoRules(Operation.READ)
     request = FetchRequest(replica_id=2, max_wait_ms=0, min_bytes=0, topics=[])
     assert world.client().ask(request, 11).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
@@ -137,14 +146,14 @@ def test_only_brokers_fetch_as_followers() -> None:
 @pytest.mark.parametrize("allowed", [Operation.ALTER, Operation.CLUSTER_ACTION])
 def test_markers_are_written_for_brokers_and_for_admins(allowed: Operation) -> None:
     world = World()
-    world.broker.permission.authorizer = Only(allowed)
+    world.broker.auth_helper.authorizer = Only(allowed)
     assert world.client().ask(WriteTxnMarkersRequest(markers=[]), 1).markers == []
 
 
 def test_what_a_client_may_do_is_told_to_those_who_ask() -> None:
     world = World()
     world.create("t")
-    world.broker.permission.authorizer = Only(Operation.DESCRIBE, Operation.READ)
+    world.broker.auth_helper.authorizer = Only(Operation.DESCRIBE, Operation.READ)
     client = world.client()
     told = client.ask(MetadataRequest(topics=None, include_topic_authorized_operations=True), 9)
     cluster = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), 0)
@@ -163,11 +172,14 @@ def test_the_authorizer_is_told_whose_permission_is_asked() -> None:
             asked.append((session.listener, str(session.principal), operation, resource, name))
             return True
 
+        def allows_any(self, session: Session, operation: Operation, resource: ResourceType) -> bool:
+            return True
+
         def undecided(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> None:
             return None
 
     world = World()
-    world.broker.permission.authorizer = Notes()
+    world.broker.auth_helper.authorizer = Notes()
     world.client().ask(ListPartitionReassignmentsRequest(topics=None), 0)
     assert asked == [("PLAINTEXT", "User:ANONYMOUS", Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)]
 
@@ -183,7 +195,7 @@ def test_what_is_undecided_waits_and_is_handled_once_or_refused(
     allowed: tuple[Operation, ...], code: ErrorCode, epoch: int
 ) -> None:
     world, later = World(), Later()
-    world.broker.permission = Permission(later)
+    world.broker.auth_helper = AuthHelper(later)
     client = world.client()
     number = client.send(NEWS, 8)
     before = client.look().get(number)
@@ -195,7 +207,7 @@ def test_what_is_undecided_waits_and_is_handled_once_or_refused(
 
 def test_what_stays_undecided_is_refused_when_patience_ends() -> None:
     world = World()
-    world.broker.permission = Permission(Later())
+    world.broker.auth_helper = AuthHelper(Later())
     client = world.client()
     number = client.send(NEWS, 8)
     world.advance(PERMISSION_PATIENCE_MS + 1)
@@ -217,7 +229,7 @@ def test_a_follower_that_is_undecided_waits_and_is_answered_or_refused(
     world.create("t")
     lead(world, (1, 2))
     world.client().ask(produce(b"a"), 9)
-    world.broker.permission = Permission(later)
+    world.broker.auth_helper = AuthHelper(later)
     client = world.client()
     number = client.send(of_follower(world, 1, version, max_wait_ms=max_wait_ms, min_bytes=1), version)
     before = client.look().get(number)
@@ -249,11 +261,11 @@ def world_with_coordinators() -> World:
     return world
 
 
-@pytest.mark.parametrize("authorizer", [Only(), Later()], ids=["refused", "undecided"])
+@pytest.mark.parametrize("authorizer", [NoRules(), Later()], ids=["refused", "undecided"])
 @pytest.mark.parametrize("version", [4, 5])
 def test_clients_add_partitions_in_the_versions_that_brokers_use(authorizer: Only, version: int) -> None:
     world = world_with_coordinators()
-    world.broker.permission = Permission(authorizer)  # type: ignore[arg-type]
+    world.broker.auth_helper = AuthHelper(authorizer)  # type: ignore[arg-type]
     answer = world.client().ask(add_to_transaction("t"), version)
     (part,) = answer.results_by_transaction[0].topic_results[0].results_by_partition
     told = ErrorCode(answer.error_code), ErrorCode(part.partition_error_code)
@@ -262,7 +274,7 @@ def test_clients_add_partitions_in_the_versions_that_brokers_use(authorizer: Onl
 
 def test_internal_topics_are_verified_for_anybody_as_nothing_changes() -> None:
     world = world_with_coordinators()
-    world.broker.permission = Permission(Only())
+    world.broker.auth_helper = AuthHelper(NoRules())
     answer = world.client().ask(add_to_transaction("__consumer_offsets", verify_only=True), 5)
     assert answer.error_code == ErrorCode.NONE
 
@@ -275,7 +287,7 @@ def test_internal_topics_are_added_for_brokers_once_they_are_known(
     allowed: tuple[Operation, ...], code: ErrorCode
 ) -> None:
     world, later = world_with_coordinators(), Later()
-    world.broker.permission = Permission(later)
+    world.broker.auth_helper = AuthHelper(later)
     client = world.client()
     number = client.send(add_to_transaction("__consumer_offsets"), 5)
     before = client.look().get(number)

@@ -1,11 +1,8 @@
-"""Who may do what: the one place that is asked for permission, whoever will say no.
+"""The authorizer's place: who may do what to which resource, and the numbers of Kafka's access rules.
 
-Handlers ask for parts of a request (`require`); of a request that needs permission as a whole, the cluster's, its Route
-says so (`needs`), and nobody has to ask. The answer is the authorizer's; without one, everybody may do everything, as
-in Kafka. Operations and resources are those of Kafka's access rules, with the numbers that ACL requests and the fields
-`authorized_operations` (KIP-430) use.
-
-Unlike Kafka, what a client does with topics, groups and transactional ids is not asked for yet: there are no rules.
+`AuthHelper` is asked by the table of routes (`api/authorization.py`), which knows what each request needs. It asks the
+`Authorizer`; without one, each session may do everything, as in Kafka. Operations and resource types have the numbers
+that ACL requests and the fields `authorized_operations` (KIP-430) use.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ log = logging.getLogger("kbroker.requests")
 
 
 class Operation(IntEnum):
-    """What somebody may want to do."""
+    """What a client may want to do."""
 
     READ = 3
     WRITE = 4
@@ -38,6 +35,8 @@ class Operation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
 
 
 class ResourceType(IntEnum):
@@ -47,6 +46,8 @@ class ResourceType(IntEnum):
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
 
 
 CLUSTER_NAME = "kafka-cluster"
@@ -57,22 +58,29 @@ DENIED = {
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT = Operation
+_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT = list(
+    Operation
+)[:10]
 OPERATIONS = {
     ResourceType.TOPIC: (_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS),
     ResourceType.GROUP: (_READ, _DELETE, _DESCRIBE),
     ResourceType.CLUSTER: (_CREATE, _ALTER, _DESCRIBE, _ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT),
     ResourceType.TRANSACTIONAL_ID: (_WRITE, _DESCRIBE),
+    ResourceType.DELEGATION_TOKEN: (_DESCRIBE,),
+    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }
 """What can be done to each."""
 
 
 class Authorizer(Protocol):
-    """Whoever decides.
+    """What decides.
 
-    has_rules: whether this is an authorizer as Kafka knows it, whose refusals show in authorized operations.
+    has_rules: whether this is an authorizer as Kafka knows it: it has access rules, each request asks for every right
+    that it needs, and refusals show in authorized operations. One without rules is asked for CLUSTER_ACTION alone.
     """
 
     has_rules: bool
@@ -80,15 +88,18 @@ class Authorizer(Protocol):
     def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
         """Whether the session's principal may do this, from where it is; as far as is known."""
 
+    def allows_any(self, session: Session, operation: Operation, resource: ResourceType) -> bool:
+        """Whether there may be a resource of this type to which the session may do this (KIP-679)."""
+
     def undecided(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> Hashable | None:
         """A key of the purgatory that is touched once more is known, if that may change what `allows` says; else None.
 
-        It is worth waiting once: what `allows` says then holds.
+        It is worth waiting once: what `allows` says then holds. One with rules knows them, and is not asked this.
         """
 
 
-class Permission:
-    """A broker's answers to who may do what. authorizer: None allows everything.
+class AuthHelper:
+    """A broker's way to its authorizer. authorizer: None allows everything.
 
     control_listener: where controllers are heard, and nowhere else; empty if that is no listener of its own.
     """
@@ -99,6 +110,11 @@ class Permission:
         self.authorizer = authorizer
         self.control_listener = control_listener
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether requests are to ask for every right that they need."""
+        return self.authorizer is not None and self.authorizer.has_rules
+
     def require_control_listener(self, session: Session) -> None:
         """Raises: KafkaError CLUSTER_AUTHORIZATION_FAILED if a controller may not speak on the session's listener."""
         if self.control_listener and session.listener != self.control_listener:
@@ -106,13 +122,21 @@ class Permission:
             log.warning("refused: %s", text)
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
 
-    def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """Whether a session may do this."""
+    def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether a session may do this.
+
+        Every question goes through here: an answer for (session, operation, resource, name) holds until a rule changes,
+        and may be remembered.
+        """
         return self.authorizer is None or self.authorizer.allows(session, operation, resource, name)
+
+    def allows_any(self, session: Session, operation: Operation, resource: ResourceType) -> bool:
+        """Whether a session may do this to any resource of a type."""
+        return self.authorizer is None or self.authorizer.allows_any(session, operation, resource)
 
     def undecided(self, session: Session, *operations: Operation) -> Hashable | None:
         """What to wait for before `require` is asked about the cluster; None if that can be asked at once."""
-        if self.authorizer is None:
+        if self.authorizer is None or self.authorizer.has_rules:
             return None
         cluster = (ResourceType.CLUSTER, CLUSTER_NAME)
         keys = [self.authorizer.undecided(session, each, *cluster) for each in operations]
@@ -125,12 +149,9 @@ class Permission:
         resource: ResourceType = ResourceType.CLUSTER,
         name: str = CLUSTER_NAME,
     ) -> None:
-        """Raises: KafkaError if the session may do none of these, with the code that the resource has for it."""
-        if self.authorizer is None:
+        """Raises: KafkaError if the session may do none of these, with the code that the resource type has for it."""
+        if any(self.allows(session, each, resource, name) for each in operations):
             return
-        for each in operations:
-            if self.authorizer.allows(session, each, resource, name):
-                return
         wanted = " or ".join(each.name for each in operations)
         text = f"{session.principal} at {session!r} may not {wanted} {resource.name} {name}"
         log.warning("refused: %s", text)
@@ -139,9 +160,12 @@ class Permission:
     def operations(self, session: Session, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Everything that a session may do to a resource: a bit for each operation's number.
 
-        All there is without access rules, as in Kafka without an authorizer.
+        All there is without access rules, as in Kafka without an authorizer. With rules it takes DESCRIBE to be told of
+        the cluster's; who asks for those of a topic or a group has been asked for that.
         """
         possible = OPERATIONS[resource]
-        if self.authorizer is not None and self.authorizer.has_rules:
-            possible = tuple(each for each in possible if self.authorizer.allows(session, each, resource, name))
+        if self.has_rules:
+            possible = tuple(each for each in possible if self.allows(session, each, resource, name))
+            if resource is ResourceType.CLUSTER and Operation.DESCRIBE not in possible:
+                return 0
         return sum(1 << each for each in possible)
