@@ -18,7 +18,7 @@ from kbroker.broker.broker import Broker
 from kbroker.broker.control_plane import ControlPlane
 from kbroker.broker.control_sender import ControlSender
 from kbroker.broker.controlled_shutdown import ControlledShutdown
-from kbroker.broker.coordinators import CoordinatorPart, GroupsPart, LateGroups, LateTransactions
+from kbroker.broker.coordinators import CoordinatorPart, LateGroups, LateTransactions
 from kbroker.broker.fetch_sessions import FetchSessions
 from kbroker.broker.in_sync_changes import InSyncChanges
 from kbroker.broker.log_background import LogBackground
@@ -138,7 +138,10 @@ def assemble(
         transactions,
         make_markers,
         partitions,
-        [GroupsPart(groups, plane.cache, plane.run), CoordinatorPart(transactions.runtime, plane.cache, plane.run)],
+        [
+            CoordinatorPart(groups.runtime, plane.cache, plane.run),
+            CoordinatorPart(transactions.runtime, plane.cache, plane.run),
+        ],
         FetchSessions(config.max_incremental_fetch_session_cache_slots, random),
         clock,
         random,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from kbroker.broker.authorizer import AuthHelper
 from kbroker.broker.cold_reads import ColdReads
 from kbroker.broker.counters import Counters
-from kbroker.broker.facts import BrokerConfigChanged, JobDone, TopicsUpdated, Touched
+from kbroker.broker.facts import BrokerConfigChanged, JobDone, Touched
 from kbroker.broker.jobs import Errand
 from kbroker.broker.openings import Openings
-from kbroker.metadata.cache import TopicKey
+from kbroker.metadata.cache import MetadataDelta, TopicKey
 from kbroker.ports import PeerAnswer
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ class Broker:
             each.give_jobs_to(self.give)
         self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: []}  # for who runs the broker, if at all
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
-        self.on(TopicsUpdated, lambda fact, now_ms: self.tell(Touched([TopicKey(topic) for topic in fact.topics])))
         parts: list[Part] = [plane, *coordinators, transaction_partitions, log_background]
         for part in parts:
             self.add(part)
+        self.on(MetadataDelta, lambda fact, now_ms: self.tell(Touched([TopicKey(topic) for topic in fact.topics])))
         if logs.has_futures:
             self._load_alter_log_dirs()  # which are to hear who leads what
 

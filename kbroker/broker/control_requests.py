@@ -22,11 +22,11 @@ from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
-from kbroker.broker.facts import PartitionsDeleted, Reply, TopicsUpdated, Touched
+from kbroker.broker.facts import Reply, Touched
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.controller.events import ControlAnswer
 from kbroker.log.errors import OutOfDescriptorsError
-from kbroker.metadata.cache import CLUSTER_TOLD, MetadataCache, topics_of
+from kbroker.metadata.cache import CLUSTER_TOLD, MetadataCache
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.steps import Procedure, Steps
 from kbroker.metadata.store import config_path, decode_config
@@ -338,12 +338,10 @@ class ControlRequestQueue:
 
     def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         was_told = bool(self._cache.brokers)
-        deleted = self._cache.update(request)
+        delta = self._cache.update(request)
         if not was_told:
             self._tell(Touched([CLUSTER_TOLD]))
-        if deleted:
-            self._tell(PartitionsDeleted(deleted))
-        self._tell(TopicsUpdated(topics_of(request)))
+        self._tell(delta)
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
 
 

@@ -1,7 +1,7 @@
 """Coordinators as parts of a broker: which partitions they serve, when they wake, where their answers go.
 
 Between `kbroker.coordinator`, whose runtimes know no broker, and the facts that concern them: who leads a partition of
-their topic, how many there are, partitions of other topics that are gone. One for each coordinator's topic.
+their topic, how many there are, what is new in the image of the cluster. One for each coordinator's topic.
 
 What a coordinator's state is and how it changes is loaded with the first partition that it leads, or the first request
 that asks it something: many brokers have neither groups nor transactions (docs/decisions/0030).
@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from kbroker.broker.facts import JointPart, PartitionsDeleted, Reply, TopicsUpdated
+from kbroker.broker.facts import JointPart, Reply
 from kbroker.broker.transaction_partitions import Question
 from kbroker.coordinator import Runtime, TopicStore
-from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE, MetadataDelta
 from kbroker.metadata.store import decode_topic, topic_path
 from kbroker.ports import Get
 from kbroker.replica.facts import RoleChanged
@@ -85,14 +85,18 @@ class CoordinatorPart:
         """Who leads the partitions of its topic, and how many there are."""
         return {
             RoleChanged: self._role_changed,
-            TopicsUpdated: self._count_shards,
+            MetadataDelta: self._new_image,
         }
 
     def _role_changed(self, fact: RoleChanged, now_ms: int) -> None:
         if fact.partition.topic == self.topic:
             self._runtime.role_changed(fact.partition, now_ms, is_leader=fact.is_leader)
 
-    def _count_shards(self, fact: TopicsUpdated, now_ms: int) -> None:
+    def _new_image(self, fact: MetadataDelta, now_ms: int) -> None:
+        self._runtime.new_metadata_image(fact, now_ms)
+        self._count_shards(fact)
+
+    def _count_shards(self, fact: MetadataDelta) -> None:
         """The topic decides how its keys are spread, whatever the settings say today: as it is when it is first seen.
 
         An image may lack partitions that never had a leader, and who counts its partitions then looks for a group on
@@ -137,24 +141,6 @@ class CoordinatorPart:
     def moved(self, partition: Partition, now_ms: int) -> None:
         """A partition of its topic has records, or another high watermark."""
         self._runtime.moved(partition, now_ms)
-
-
-class GroupsPart(CoordinatorPart):
-    """The group coordinator, which keeps offsets of other topics as long as these are there."""
-
-    def __init__(self, groups: LateGroups, cache: MetadataCache, run: Run) -> None:
-        super().__init__(groups.runtime, cache, run)
-        self._groups = groups
-
-    @property
-    def handlers(self) -> Mapping[type, Handler]:
-        """Those of every coordinator, and deleted partitions."""
-        return {**super().handlers, PartitionsDeleted: self._partitions_deleted}
-
-    def _partitions_deleted(self, fact: PartitionsDeleted, now_ms: int) -> None:
-        if self._runtime.shards:
-            effects = self._groups.coordinator.partitions_deleted(fact.partitions, now_ms)
-            self._runtime.carry_out(effects, now_ms)
 
 
 class LateGroups:

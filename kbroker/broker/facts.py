@@ -5,15 +5,15 @@ frozen value; it never calls whom it concerns. `core.py` takes facts from the qu
 there are none: it acts on `Reply` and `Touched` itself, and `Broker.handle` hands every other one to the parts that
 take facts of its type. What comes from outside (the store's answers, ends of jobs) is a fact likewise.
 
-Facts of lower layers are declared there: `log/facts.py`, `replica/facts.py`, `timing/purgatory.py`, `controller/`,
-`ports.py`.
+Facts of lower layers are declared there: `log/facts.py`, `replica/facts.py`, `metadata/cache.py`,
+`timing/purgatory.py`, `controller/`, `ports.py`.
 Partitions that moved are no facts: they are so many that they have a list of their own, `ReplicaManager.touched`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from kbroker.log.errors import UnforeseenError
@@ -87,18 +87,6 @@ class JointPart:
             self._take(response)
         self._joint.waiting -= 1
         return None if self._joint.waiting else Reply(self._joint.ticket, self._joint.response())
-
-
-class TopicsUpdated(NamedTuple):
-    """This broker's image of these topics is another one: UpdateMetadata."""
-
-    topics: Sequence[str]
-
-
-class PartitionsDeleted(NamedTuple):
-    """Partitions of deleted topics, as the controller told all brokers: their committed offsets go, too."""
-
-    partitions: Sequence[tuple[str, int]]
 
 
 class BrokerConfigChanged(NamedTuple):

@@ -13,8 +13,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, cast
 
-from kbroker.broker.facts import BrokerConfigChanged, TopicsUpdated
+from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.log.facts import LogFlushed, LogTruncated
+from kbroker.metadata.cache import MetadataDelta
 from kbroker.ports import FETCHER, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
 from protocol.namedtuple import NamedTuple
@@ -70,7 +71,7 @@ class ReplicaFetchers:
             LogFlushed: self._flushed,
             Fetching: self._answered,
             PeerFault: self._failed,
-            TopicsUpdated: self._updated,
+            MetadataDelta: self._updated,
             BrokerConfigChanged: self._reconfigured,
         }
 
@@ -143,7 +144,7 @@ class ReplicaFetchers:
         timeout_ms = config.replica_socket_timeout_ms
         self._peers.send(fetcher.leader_id, address, fetcher.purpose, request, version, Fetching(fetcher), timeout_ms)
 
-    def _updated(self, fact: TopicsUpdated, now_ms: int) -> None:
+    def _updated(self, fact: MetadataDelta, now_ms: int) -> None:
         homeless, self._homeless = self._homeless, {}
         for fetcher in homeless:
             self._ask(fetcher, now_ms)

@@ -27,6 +27,7 @@ from protocol.records import RecordError
 
 if TYPE_CHECKING:
     from kbroker.log.log import Log
+    from kbroker.metadata.cache import MetadataDelta
     from kbroker.replica import Partition
     from kbroker.timing import KeyedAlarms, Scheduler
 
@@ -218,6 +219,19 @@ class Runtime(Generic[S]):
             self.advanced(partition, high_watermark, now_ms)
             shard.replay_marker(producer_id, commit=commit, record_offset=record_offset)
 
+    def new_metadata_image(self, delta: MetadataDelta, now_ms: int) -> None:
+        """This broker's image of the cluster is another one: each shard hears of it, once it is loaded."""
+        for shard in list(self.shards.values()):
+            if shard.loading:
+                shard.unheard.append(delta)
+            else:
+                self._tell_image(shard, delta, now_ms)
+
+    def _tell_image(self, shard: S, delta: MetadataDelta, now_ms: int) -> None:
+        turn = shard.turn(now_ms)
+        shard.new_metadata_image(turn, delta)
+        self.carry_out(turn.effects, now_ms)
+
     def elected(self, partition: int, epoch: int, now_ms: int) -> None:
         """This broker leads a partition from now on: its records are replayed, then it is served."""
         self.resigned(partition, now_ms)
@@ -295,6 +309,9 @@ class Runtime(Generic[S]):
         turn = shard.turn(now_ms)
         shard.loaded(turn)
         self.carry_out(turn.effects, now_ms)
+        for delta in shard.unheard:
+            self._tell_image(shard, delta, now_ms)
+        shard.unheard.clear()
 
     def _stop_loading(self, error: RecordError, now_ms: int) -> None:
         log.error("%s-%d: stopped loading at %s", self.topic, self._loading[0].shard.partition, error)

@@ -22,6 +22,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from kbroker.coordinator.effects import TimerKey, Turn
 from kbroker.coordinator.store import KeyValue, Store
+from kbroker.metadata.cache import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
 
 R = TypeVar("R")  # the kind of records: values that `encode` and `decode` turn into bytes and back
@@ -33,7 +34,8 @@ class Shard(ABC, Generic[R]):
     """The generic half of a shard. loading: until `loaded`, nothing but replay touches it.
 
     high_watermark: what is below it is committed. waiting: (end offset, note) of what has been written and is to be
-    told to `committed`, in the order of the log. IF_MISPLACED: for the log, what is lost of ids whose partition has
+    told to `committed`, in the order of the log. unheard: of the cluster's image, what it is told once it is loaded.
+    IF_MISPLACED: for the log, what is lost of ids whose partition has
     become another one.
     """
 
@@ -45,6 +47,7 @@ class Shard(ABC, Generic[R]):
         self.loading = True
         self.high_watermark = 0
         self.waiting: deque[tuple[int, object]] = deque()
+        self.unheard: list[MetadataDelta] = []
         self._store = store
         self._refusal = ErrorCode.NONE  # why an append was refused last; of too few replicas, until one succeeds
 
@@ -156,6 +159,9 @@ class Shard(ABC, Generic[R]):
     @abstractmethod
     def loaded(self, turn: Turn) -> None:
         """All records have been replayed: begin to serve. `loading` is over already."""
+
+    def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:
+        """This broker's image of the cluster is another one. Not called before `loaded`."""
 
     @abstractmethod
     def unload(self, turn: Turn) -> None:

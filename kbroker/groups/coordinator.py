@@ -11,7 +11,7 @@ committed (as in Kafka 4), so that what was said to be gone does not come back w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from kbroker.config.limits import GROUP_ID_LENGTH
 from kbroker.coordinator import Caller, Effect, Reply, Runtime, Turn
@@ -309,15 +309,6 @@ class GroupCoordinator:
                 effects += turn.effects
         if not gathering.waiting:
             effects.append(Reply(caller.call, response))
-        return effects
-
-    def partitions_deleted(self, partitions: Sequence[TopicPartition], now_ms: int) -> list[Effect]:
-        """Topics are gone, with these partitions: so are the offsets of all groups for them."""
-        effects: list[Effect] = []
-        for shard in self.runtime.shards.values():
-            turn = shard.turn(now_ms)
-            shard.partitions_deleted(turn, partitions)
-            effects += turn.effects
         return effects
 
     def _shard(self, group_id: str, *, may_be_empty: bool = False) -> GroupShard | ErrorCode:

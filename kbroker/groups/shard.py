@@ -27,6 +27,7 @@ from kbroker.groups.group import COMPLETING, CONSUMER, DEAD, EMPTY, PREPARING, S
 from kbroker.groups.memory import GroupMemory, commit_bytes, join_bytes
 from kbroker.groups.offsets import Commit, TopicPartition, metadata_length
 from kbroker.groups.records import GroupRecord, GroupsRecord, OffsetRecord
+from kbroker.metadata.cache import MetadataDelta
 from kbroker.ports import Random
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
@@ -61,7 +62,6 @@ class GroupShard(Shard[GroupsRecord]):
         self._on_the_way: deque[tuple[int, str, TopicPartition, Commit | None]] = deque()  # offsets, by record_offset
         self._doubtful_below = 0  # the end of what was on the way already when this began to serve
         self.given_up_below = 0  # the end of what was waited for too long
-        self._deleted_meanwhile: list[TopicPartition] = []  # partitions, while this was loading
         self._patience: deque[tuple[int, int]] = deque()  # until when what ends here is waited for
 
     @property
@@ -238,13 +238,10 @@ class GroupShard(Shard[GroupsRecord]):
         codes = dict.fromkeys(in_use, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) | dict.fromkeys(gone, code)
         return {where: codes.get(where, ErrorCode.NONE) for where in places}
 
-    def partitions_deleted(self, turn: Turn, partitions: Iterable[TopicPartition]) -> None:
+    def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:
         """Offsets of partitions that no longer exist are forgotten, and groups that only held those."""
-        if self.loading:
-            self._deleted_meanwhile += partitions
-            return
-        deleted = set(partitions)
-        for group in list(self.groups.values()):
+        deleted = set(delta.deleted)
+        for group in list(self.groups.values()) if deleted else ():
             gone = [where for where in group.offsets.places() if where in deleted]
             if gone:
                 self._remove(turn, group, gone, dead=_is_spent(group, gone))
@@ -430,7 +427,6 @@ class GroupShard(Shard[GroupsRecord]):
             if group.state_since_ms is None and group.protocol_type is None:
                 group.state_since_ms = turn.wall_ms
             membership.loaded(turn, group, self.config)
-        self.partitions_deleted(turn, self._deleted_meanwhile)
         turn.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
 
     def unload(self, turn: Turn) -> None:

@@ -7,7 +7,7 @@ have worked out of it and forgets everything at each update, since any answer ma
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from kbroker.config.broker import SECURITY_PROTOCOLS
@@ -19,7 +19,6 @@ from protocol.messages.control import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
-    UpdateMetadataTopicState,
 )
 from protocol.namedtuple import NamedTuple
 
@@ -50,6 +49,19 @@ class TopicImage:
         self.name = name
         self.topic_id = ZERO_UUID
         self.partitions: dict[int, UpdateMetadataPartitionState] = {}
+
+
+class MetadataDelta(NamedTuple):
+    """Fact: this broker's image of the cluster is another one (UpdateMetadata).
+
+    topics: that there is news of. made, grown: topics that are new, or have more partitions; deleted: partitions of
+    deleted topics.
+    """
+
+    topics: Sequence[str]
+    made: Sequence[str] = ()
+    grown: Sequence[str] = ()
+    deleted: Sequence[tuple[str, int]] = ()
 
 
 class MetadataCache:
@@ -97,8 +109,8 @@ class MetadataCache:
 
     # -- news
 
-    def update(self, request: UpdateMetadataRequest) -> list[tuple[str, int]]:
-        """Take news in: all live brokers, and the partitions that changed. Returns: partitions that are deleted.
+    def update(self, request: UpdateMetadataRequest) -> MetadataDelta:
+        """Take news in: all live brokers, and the partitions that changed.
 
         The type FULL of version 8 belongs to a migration to KRaft; as an Apache broker that takes no part in one does,
         it is treated like any other.
@@ -106,16 +118,25 @@ class MetadataCache:
         self.memo.clear()
         self.controller_id = request.controller_id if request.controller_id >= 0 else NO_CONTROLLER
         self.brokers = {broker.id: _broker(broker) for broker in request.live_brokers}
+        topics: dict[str, None] = {}
+        made: dict[str, None] = {}
+        grown: dict[str, None] = {}
         deleted: list[tuple[str, int]] = []
-        for topic in request.topic_states:
-            deleted += self._update_topic(topic.topic_name, topic.topic_id, topic.partition_states)
-        for state in request.ungrouped_partition_states:
-            deleted += self._update_topic(state.topic_name, ZERO_UUID, [state])
-        return deleted
+        for name, topic_id, states in _grouped(request):
+            topics[name] = None
+            was_there = name in self.topics
+            if self._update_topic(name, topic_id, states, deleted) and name not in made:
+                (grown if was_there else made)[name] = None
+        return MetadataDelta(list(topics), list(made), list(grown), deleted)
 
     def _update_topic(
-        self, name: str, topic_id: bytes, states: list[UpdateMetadataPartitionState]
-    ) -> list[tuple[str, int]]:
+        self,
+        name: str,
+        topic_id: bytes,
+        states: Sequence[UpdateMetadataPartitionState],
+        deleted: list[tuple[str, int]],
+    ) -> bool:
+        """Whether there are more partitions than before. deleted: is added to."""
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = TopicImage(name)
@@ -124,10 +145,10 @@ class MetadataCache:
             topic.topic_id = topic_id
         if topic_id != ZERO_UUID:
             self._names[topic_id] = name
-        deleted = []
+        before = len(topic.partitions)
         for state in states:
             if state.leader == LEADER_DURING_DELETE:
-                topic.partitions.pop(state.partition_index, None)
+                before -= topic.partitions.pop(state.partition_index, None) is not None
                 deleted.append((name, state.partition_index))
             else:
                 topic.partitions[state.partition_index] = state
@@ -135,15 +156,15 @@ class MetadataCache:
             del self.topics[name]
             self._names.pop(topic.topic_id, None)
             shrink(self.topics, self._names)
-        return deleted
+        return len(topic.partitions) > before
 
 
-def topics_of(request: UpdateMetadataRequest) -> list[str]:
-    """The topics that a request has news of."""
-    if request.ungrouped_partition_states:
-        return list({state.topic_name: None for state in request.ungrouped_partition_states})
-    topics: list[UpdateMetadataTopicState] = request.topic_states
-    return [topic.topic_name for topic in topics]
+def _grouped(request: UpdateMetadataRequest) -> Iterator[tuple[str, bytes, Sequence[UpdateMetadataPartitionState]]]:
+    """(topic, its id or zero, partitions), however the version of a request groups them."""
+    for topic in request.topic_states:
+        yield topic.topic_name, topic.topic_id, topic.partition_states
+    for state in request.ungrouped_partition_states:
+        yield state.topic_name, ZERO_UUID, (state,)
 
 
 def _broker(broker: UpdateMetadataBroker) -> BrokerInfo:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker.broker.coordinators import CoordinatorPart, Counted, count_partitions
-from kbroker.broker.facts import TopicsUpdated
+from kbroker.metadata.cache import MetadataDelta
 from kbroker.metadata.store import Assignment, TopicInfo, encode_topic
 from kbroker.ports import Get, Outcome, Stat, StoreFault
 from protocol.message import ZERO_UUID
@@ -26,6 +26,9 @@ class CountingRuntime:
 
     def resize(self, partitions: int) -> None:
         self.partitions = partitions
+
+    def new_metadata_image(self, delta: MetadataDelta, now_ms: int) -> None:
+        pass
 
 
 class Image:
@@ -48,7 +51,7 @@ class Asked:
     def sees(self, partitions: int, topic_id: bytes = SOME_ID) -> int:
         """Update the image; how many partitions keys are spread over then."""
         self.topics[TOPIC] = Image(partitions, topic_id)
-        self.part.handlers[TopicsUpdated](TopicsUpdated([TOPIC]), 0)
+        self.part.handlers[MetadataDelta](MetadataDelta([TOPIC]), 0)
         return self.counted.partitions
 
     def answers(self, partitions: int, topic_id: bytes = SOME_ID) -> int:

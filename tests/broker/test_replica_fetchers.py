@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from kbroker.broker.facts import BrokerConfigChanged, TopicsUpdated
+from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.broker.replica_fetchers import Fetching, ReplicaFetchers
 from kbroker.log.facts import LogTruncated
+from kbroker.metadata.cache import MetadataDelta
 from kbroker.ports import PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.partition import LeaderState, Partition
@@ -145,7 +146,7 @@ def test_who_does_not_know_where_the_leader_is_when_the_pause_ends_waits_for_the
     follower.wait()
     meanwhile = follower.due_ms, len(follower.lines.tokens)
     follower.address = address
-    follower.hear(TopicsUpdated(["p"]))
+    follower.hear(MetadataDelta(["p"]))
     assert (meanwhile, len(follower.lines.tokens)) == ((None, 1), 2)
 
 

@@ -11,6 +11,7 @@ import pytest
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.coordinator import Happened, KeyValue, Reply, Runtime, Shard, TimerKey, Turn
 from kbroker.coordinator.effects import SetTimer, Written
+from kbroker.metadata.cache import MetadataDelta
 from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode
 from protocol.messages.groups import HeartbeatResponse
@@ -30,6 +31,7 @@ class Counter(Shard[str]):
         self.words: list[tuple[str, int]] = []
         self.seen_committed = 0
         self.told: list[tuple[object, str]] = []
+        self.news: list[str] = []
 
     @property
     def keys(self) -> list[str]:
@@ -59,6 +61,10 @@ class Counter(Shard[str]):
 
     def loaded(self, turn: Turn) -> None:
         turn.set_timer("tick", "", 10)
+
+    def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:
+        assert not self.loading
+        self.news += delta.topics
 
     def unload(self, turn: Turn) -> None:
         turn.cancel_timer("tick", "")
@@ -101,6 +107,18 @@ class House:
         code = turn.write([word], note)
         self.runtime.carry_out(turn.effects, 0)
         return code
+
+
+def test_a_shard_hears_of_new_metadata_images_also_of_those_that_came_while_it_was_loading() -> None:
+    house = House()
+    house.runtime.elected(0, 1, 0)
+    house.runtime.new_metadata_image(MetadataDelta(["a"]), 0)
+    shard = house.runtime.shards[0]
+    assert (shard.loading, shard.news) == (True, [])
+    while shard.loading:
+        house.scheduler.ring_wanted(0)
+    house.runtime.new_metadata_image(MetadataDelta(["b"]), 0)
+    assert (shard.news, shard.unheard) == (["a", "b"], [])
 
 
 def test_what_is_written_is_applied_and_told_when_it_is_committed() -> None:

@@ -572,7 +572,7 @@ def test_tombstone_in_a_transaction_takes_its_offset_back_at_replay() -> None:
 def test_plain_tombstone_takes_an_offset_out_of_transactions_live_and_at_replay() -> None:
     world = World()
     txn_commit(world, 7, 11)
-    world.run(world.groups.partitions_deleted([("t", 0)], world.now_ms))
+    world.delete_partitions(("t", 0))
     live = offset_of(world, stable=True)
     world.restart()
     world.end_transaction(7, commit=True)

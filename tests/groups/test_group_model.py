@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from hypothesis import settings
@@ -192,7 +192,7 @@ class RandomGroup(RuleBasedStateMachine):
         if group is not None and group.state is EMPTY:
             self.forget_offsets([partition])
         request = OffsetDeleteRequest(group_id="g", topics=[topic])
-        self.remove(self.world.groups.delete_offsets(request, caller, self.world.now_ms))
+        self.remove(lambda: self.world.run(self.world.groups.delete_offsets(request, caller, self.world.now_ms)))
 
     @rule()
     def delete_group(self) -> None:
@@ -201,21 +201,21 @@ class RandomGroup(RuleBasedStateMachine):
         if group is not None and group.state is EMPTY:
             self.forget_offsets(PARTITIONS)
         request = DeleteGroupsRequest(groups_names=["g"])
-        self.remove(self.world.groups.delete_groups(request, caller, self.world.now_ms))
+        self.remove(lambda: self.world.run(self.world.groups.delete_groups(request, caller, self.world.now_ms)))
 
     @rule(partition=st.integers(0, 5))
     def delete_partition(self, partition: int) -> None:
         """The topic is gone, and made again."""
         self.forget_offsets([partition])
-        self.remove(self.world.groups.partitions_deleted([("t", partition)], self.world.now_ms))
+        self.remove(lambda: self.world.delete_partitions(("t", partition)))
 
     def forget_offsets(self, partitions: Iterable[int]) -> None:
         for partition in partitions:
             self.committed.pop(partition, None)
 
-    def remove(self, effects: list[Effect]) -> None:
+    def remove(self, begin: Callable[[], None]) -> None:
         self.deleting = self.world.store.hold
-        self.world.run(effects)
+        begin()
         if self.group() is None:  # the next one begins with generation 1 again
             self.told = -1
             self.given.clear()

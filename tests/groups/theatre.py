@@ -270,8 +270,7 @@ class Stage:
         self.send("delete", None, self.world.groups.delete_offsets(request, caller, self.world.now_ms), caller)
 
     def do_topic_deleted(self, topic: str, *partitions: str) -> None:
-        gone = [(topic, int(partition)) for partition in partitions]
-        self.world.run(self.world.groups.partitions_deleted(gone, self.world.now_ms))
+        self.world.delete_partitions(*((topic, int(partition)) for partition in partitions))
 
     def do_sleep(self, duration_ms: str) -> None:
         self.world.slept_ms += int(duration_ms)

@@ -14,6 +14,7 @@ from kbroker.coordinator.loading import replay_batches
 from kbroker.groups.coordinator import GroupCoordinator
 from kbroker.groups.memory import GroupMemory
 from kbroker.groups.shard import GroupShard
+from kbroker.metadata.cache import MetadataDelta
 from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode
 from protocol.message import Message
@@ -99,6 +100,10 @@ class World:
 
     def run(self, effects: list[Effect]) -> None:
         self.runtime.carry_out(effects, self.now_ms)
+
+    def delete_partitions(self, *gone: tuple[str, int]) -> None:
+        """Partitions of deleted topics leave the cluster's image."""
+        self.runtime.new_metadata_image(MetadataDelta([], deleted=gone), self.now_ms)
 
     def _reply(self, reply: Reply) -> None:
         assert reply.call not in self.replies, f"{reply.call} answered twice: {reply.response}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.metadata.cache import MetadataCache, topics_of
+from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.store import Endpoint
 from protocol.message import ZERO_UUID
 from protocol.messages.control import (
@@ -70,10 +70,25 @@ def test_brokers_are_replaced_as_a_whole() -> None:
 def test_a_deleted_partition_is_forgotten_and_with_the_last_the_topic() -> None:
     cache = MetadataCache()
     cache.update(news(state(0), state(1)))
-    assert cache.update(news(state(0, leader=-2))) == [("t", 0)]
+    assert cache.update(news(state(0, leader=-2))).deleted == [("t", 0)]
     assert sorted(cache.topics["t"].partitions) == [1]
-    assert cache.update(news(state(1, leader=-2))) == [("t", 1)]
+    assert cache.update(news(state(1, leader=-2))).deleted == [("t", 1)]
     assert (cache.topics, cache.topic_name(ID)) == ({}, None)
+
+
+def test_an_update_says_what_is_made_grown_and_deleted() -> None:
+    cache = MetadataCache()
+    deltas = [
+        cache.update(news(*states))
+        for states in ([state(0)], [state(0)], [state(0), state(1)], [state(1, leader=-2)], [state(2, leader=-2)])
+    ]
+    assert [(each.made, each.grown, each.deleted) for each in deltas] == [
+        (["t"], [], []),
+        ([], [], []),
+        ([], ["t"], []),
+        ([], [], [("t", 1)]),
+        ([], [], [("t", 2)]),
+    ]
 
 
 def test_deleting_what_is_not_known_leaves_nothing() -> None:
@@ -107,9 +122,9 @@ def test_every_version_paints_the_same_picture(version: int) -> None:
         request.live_brokers = [UpdateMetadataBroker(id=1, v0_host="h1", v0_port=9)]
     cache = MetadataCache()
     request = UpdateMetadataRequest.decode(request.encode(version), version)
-    cache.update(request)
+    delta = cache.update(request)
     partition = cache.partition("t", 0)
     assert partition is not None
-    assert (partition.leader, partition.leader_epoch, topics_of(request)) == (1, 3, ["t"])
+    assert (partition.leader, partition.leader_epoch, delta.topics) == (1, 3, ["t"])
     listener = "OUT" if version >= 3 else "PLAINTEXT"
     assert cache.node(1, listener) == Endpoint(listener, 0, "h1", 9)
