@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kbroker import __version__
 from kbroker.api.routes import SERVED
+from kbroker.broker.coordinator_types import GROUP, TRANSACTION
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
 
@@ -75,8 +76,8 @@ def figures_of(broker: Broker, delayed: Counter[str]) -> Iterator[Family]:
     yield from _controller(broker)
     yield from _logs(broker)
     yield from _cleaner(broker)
-    yield from _groups(broker)
-    yield from _transactions(broker)
+    for key_type in broker.coordinators:
+        yield from OF_COORDINATORS[key_type](broker)
 
 
 def single(name: str, kind: str, text: str, value: float) -> Family:
@@ -308,3 +309,9 @@ def _transactions(broker: Broker) -> Iterator[Family]:
         for each in list(broker.replicas.partitions.values())
     )
     yield single("kbroker_partitions_with_open_transactions", "gauge", "Replicas with undecided records.", open_here)
+
+
+OF_COORDINATORS: dict[int, Callable[[Broker], Iterator[Family]]] = {
+    GROUP.key_type: _groups,
+    TRANSACTION.key_type: _transactions,
+}

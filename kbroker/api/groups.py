@@ -19,7 +19,7 @@ from kbroker.api.portions import in_pieces, in_portions, is_break, jointly
 from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
 from kbroker.broker.authorizer import Operation, ResourceType
-from kbroker.broker.internal_topics import create_if_missing
+from kbroker.broker.coordinator_types import COORDINATOR_TYPES, create_if_missing
 from kbroker.config.limits import (
     ELEMENTS_PER_REQUEST,
     GROUPS_DELETED_AT_ONCE,
@@ -28,7 +28,6 @@ from kbroker.config.limits import (
     OFFSETS_PER_COMMIT,
 )
 from kbroker.coordinator import Caller
-from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
 from protocol.messages.group_offsets import (
@@ -84,7 +83,6 @@ if TYPE_CHECKING:
 
     Partition = TypeVar("Partition", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
-GROUP_KEY, TRANSACTION_KEY = 0, 1
 BATCHED_SINCE = 4  # FindCoordinator: several keys a request
 MESSAGE_SINCE = 6  # of DescribeGroups
 MANY_GROUPS_SINCE = 8  # OffsetFetch
@@ -119,17 +117,13 @@ def _find_many(request: FindCoordinatorRequest, call: Call) -> InSlices:
 
 
 def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
-    if key_type == GROUP_KEY:
-        topic, partition_of = CONSUMER_OFFSETS, call.broker.group_runtime.partition_of
-    elif key_type == TRANSACTION_KEY:
-        topic, partition_of = TRANSACTION_STATE, call.broker.transaction_runtime.partition_of
-        call.broker.plane.producer_ids.prepare()  # its InitProducerId comes next
-    else:
+    kind, plane = COORDINATOR_TYPES.get(key_type), call.broker.plane
+    if kind is None:
         return _nobody(key, ErrorCode.INVALID_REQUEST)
-    plane = call.broker.plane
-    if create_if_missing(topic, plane):
+    kind.prepare(plane)
+    if create_if_missing(kind.topic, plane):
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    state = plane.cache.partition(topic, partition_of(key))
+    state = plane.cache.partition(kind.topic, call.broker.coordinators[key_type].runtime.partition_of(key))
     node = plane.cache.node(state.leader, call.session.listener) if state is not None else None
     if state is None or node is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -520,15 +514,12 @@ def _ask_for_groups(request: OffsetFetchRequest, asking: Asking) -> Left:
     return with_items(request, "groups", groups)
 
 
-def _key_type(request: FindCoordinatorRequest) -> ResourceType | None:
-    return {GROUP_KEY: ResourceType.GROUP, TRANSACTION_KEY: ResourceType.TRANSACTIONAL_ID}.get(request.key_type)
-
-
 def _ask_to_find(request: FindCoordinatorRequest, asking: Asking) -> Left:
     """What is coordinated: DESCRIBE of each group or transactional id."""
-    resource, call = _key_type(request), asking.call
-    if resource is None:
+    kind, call = COORDINATOR_TYPES.get(request.key_type), asking.call
+    if kind is None:
         return request
+    resource = kind.resource
     if call.version < BATCHED_SINCE:
         call.broker.auth_helper.require(call.session, Operation.DESCRIBE, resource=resource, name=request.key)
         return request
@@ -559,7 +550,9 @@ FETCHES_NEED = (
     ),
     Special((DESCRIBE_TOPIC,), _ask_for_offsets),
 )
-FINDERS_NEED = (Special((DESCRIBE_GROUP, Right(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)), _ask_to_find),)
+FINDERS_NEED = (
+    Special(tuple(Right(Operation.DESCRIBE, kind.resource) for kind in COORDINATOR_TYPES.values()), _ask_to_find),
+)
 DESCRIPTIONS_NEED = (for_each(*DESCRIBE_GROUP, "groups", "groups", lambda group_id, call: group_id),)
 LISTS_NEED = (Hides(*DESCRIBE_GROUP, "groups", lambda group: group.group_id, (Operation.DESCRIBE,)),)
 GROUPS_GO_BY = (for_each(Operation.DELETE, GROUP, "groups_names", "results", lambda group_id, call: group_id),)

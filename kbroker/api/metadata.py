@@ -24,7 +24,7 @@ from kbroker.api.authorization import Asking, Right, Special, for_each, once_tou
 from kbroker.api.portions import is_break
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation, ResourceType
-from kbroker.broker.internal_topics import topic_on_demand
+from kbroker.broker.coordinator_types import topic_on_demand
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, NEW_PARTITIONS_PER_REQUEST, WRITTEN_AT_ONCE
 from kbroker.log.names import topic_name_fault
 from kbroker.metadata.cache import CLUSTER_TOLD, INTERNAL_TOPICS, MetadataCache, TopicImage, TopicKey

@@ -19,8 +19,8 @@ from kbroker.api.portions import in_portions, is_break
 from kbroker.api.routes import Route
 from kbroker.api.verification import ask, asks_elsewhere, verify
 from kbroker.broker.authorizer import Operation, ResourceType
+from kbroker.broker.coordinator_types import create_if_missing
 from kbroker.broker.facts import Joint, Reply
-from kbroker.broker.internal_topics import create_if_missing
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, OFFSETS_COMMITTED_AT_ONCE, OFFSETS_PER_COMMIT
 from kbroker.coordinator import Caller
 from kbroker.groups.effects import commit_error, loading_error

@@ -18,7 +18,8 @@ from kbroker.broker.broker import Broker
 from kbroker.broker.control_plane import ControlPlane
 from kbroker.broker.control_sender import ControlSender
 from kbroker.broker.controlled_shutdown import ControlledShutdown
-from kbroker.broker.coordinators import CoordinatorPart, LateGroups, LateTransactions
+from kbroker.broker.coordinator_types import COORDINATOR_TYPES, GROUP, TRANSACTION
+from kbroker.broker.coordinators import LateCoordinator
 from kbroker.broker.fetch_sessions import FetchSessions
 from kbroker.broker.in_sync_changes import InSyncChanges
 from kbroker.broker.log_background import LogBackground
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.configs import Configs
     from kbroker.metadata.store import Endpoint
     from kbroker.ports import Clock, Disk, MetadataStore, Peers, Random
+    from kbroker.txn.shard import WriteMarkers
 
 
 class Surroundings(NamedTuple):
@@ -105,7 +107,19 @@ def assemble(
     plane = ControlPlane(
         broker_id, configs, replicas, store, clock, random, endpoints, peers, scheduler, tell, cluster_id
     )
-    groups = LateGroups(config, replicas, clock, random, scheduler, tell)
+
+    def send_markers(markers: WriteMarkers, now_ms: int) -> None:
+        broker.markers.send(markers, now_ms)
+
+    def have_marked(markers: WriteMarkers, now_ms: int) -> None:
+        broker.transactions.have_marked(markers, now_ms)
+
+    carries = {TRANSACTION.key_type: send_markers}
+    coordinators = {
+        key_type: LateCoordinator(kind, plane, replicas, clock, random, scheduler, tell, carries.get(key_type))
+        for key_type, kind in COORDINATOR_TYPES.items()
+    }
+    groups, transactions = coordinators[GROUP.key_type], coordinators[TRANSACTION.key_type]
 
     def make_markers() -> TransactionMarkers:
         from kbroker.broker.transaction_markers import TransactionMarkers
@@ -113,35 +127,21 @@ def assemble(
         made = TransactionMarkers(
             broker_id, replicas, plane.cache, groups.runtime, clock, peers, plane.listener, scheduler
         )
-        made.done = transactions.have_marked
+        made.done = have_marked
         return made
 
-    transactions = LateTransactions(
-        configs,
-        replicas,
-        clock,
-        scheduler,
-        tell,
-        plane.producer_ids.take_now,
-        lambda markers, now_ms: broker.markers.send(markers, now_ms),
-    )
     partitions = TransactionPartitions(
         broker_id, transactions.runtime, lambda: transactions.coordinator, plane.cache, peers, plane.listener, tell
     )
-    broker = Broker(
+    broker: Broker = Broker(
         facts,
         plane,
         logs,
         LogBackground(logs, replicas, clock, scheduler, configs),
         replicas,
-        groups,
-        transactions,
+        coordinators,
         make_markers,
         partitions,
-        [
-            CoordinatorPart(groups.runtime, plane.cache, plane.run),
-            CoordinatorPart(transactions.runtime, plane.cache, plane.run),
-        ],
         FetchSessions(config.max_incremental_fetch_session_cache_slots, random),
         clock,
         random,

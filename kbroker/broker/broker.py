@@ -6,10 +6,11 @@ partitions that moved to the coordinator that keeps its state in them, jobs for 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kbroker.broker.authorizer import AuthHelper
 from kbroker.broker.cold_reads import ColdReads
+from kbroker.broker.coordinator_types import GROUP, TRANSACTION
 from kbroker.broker.counters import Counters
 from kbroker.broker.facts import BrokerConfigChanged, JobDone, Touched
 from kbroker.broker.jobs import Errand
@@ -18,12 +19,12 @@ from kbroker.metadata.cache import MetadataDelta, TopicKey
 from kbroker.ports import PeerAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from kbroker.broker.alter_log_dirs import AlterLogDirs
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.controlled_shutdown import ControlledShutdown
-    from kbroker.broker.coordinators import CoordinatorPart, LateGroups, LateTransactions
+    from kbroker.broker.coordinators import LateCoordinator
     from kbroker.broker.facts import FactQueue, Handler, Part
     from kbroker.broker.fetch_sessions import FetchSessions
     from kbroker.broker.jobs import Job, Owner
@@ -32,12 +33,15 @@ if TYPE_CHECKING:
     from kbroker.broker.transaction_markers import TransactionMarkers
     from kbroker.broker.transaction_partitions import TransactionPartitions
     from kbroker.config import BrokerConfig
+    from kbroker.coordinator import Runtime
     from kbroker.groups.coordinator import GroupCoordinator
+    from kbroker.groups.shard import GroupShard
     from kbroker.log.manager import LogManager
     from kbroker.ports import Clock, Random
     from kbroker.replica import ReplicaManager
     from kbroker.timing import Scheduler
     from kbroker.txn.coordinator import TransactionCoordinator
+    from kbroker.txn.shard import TransactionShard
 
 
 class Broker:
@@ -55,11 +59,9 @@ class Broker:
         logs: LogManager,
         log_background: LogBackground,
         replicas: ReplicaManager,
-        groups: LateGroups,
-        transactions: LateTransactions,
+        coordinators: Mapping[int, LateCoordinator],
         make_markers: Callable[[], TransactionMarkers],
         transaction_partitions: TransactionPartitions,
-        coordinators: Sequence[CoordinatorPart],
         fetch_sessions: FetchSessions,
         clock: Clock,
         random: Random,
@@ -73,10 +75,10 @@ class Broker:
         self.plane = plane
         self.logs = logs
         self.replicas = replicas
-        self.group_runtime = groups.runtime
-        self.transaction_runtime = transactions.runtime
-        self._groups = groups
-        self._transactions = transactions
+        self.coordinators = coordinators
+        self._groups, self._transactions = coordinators[GROUP.key_type], coordinators[TRANSACTION.key_type]
+        self.group_runtime: Runtime[GroupShard] = self._groups.runtime
+        self.transaction_runtime: Runtime[TransactionShard] = self._transactions.runtime
         self._make_markers = make_markers
         self._markers: TransactionMarkers | None = None
         self.transaction_partitions = transaction_partitions
@@ -93,13 +95,13 @@ class Broker:
         self.scheduler = scheduler
         self._log_background = log_background
         self._alter_log_dirs: AlterLogDirs | None = None
-        self._coordinators = {each.topic: each for each in coordinators}
+        self._coordinators = {each.topic: each for each in coordinators.values()}
         self._errands: list[Errand] = []
-        for each in coordinators:
+        for each in coordinators.values():
             each.give_jobs_to(self.give)
         self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: []}  # for who runs the broker, if at all
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
-        parts: list[Part] = [plane, *coordinators, transaction_partitions, log_background]
+        parts: list[Part] = [plane, *coordinators.values(), transaction_partitions, log_background]
         for part in parts:
             self.add(part)
         self.on(MetadataDelta, lambda fact, now_ms: self.tell(Touched([TopicKey(topic) for topic in fact.topics])))
@@ -114,12 +116,12 @@ class Broker:
     @property
     def groups(self) -> GroupCoordinator:
         """What is asked of groups; its code is loaded with the first question."""
-        return self._groups.coordinator
+        return cast("GroupCoordinator", self._groups.coordinator)
 
     @property
     def transactions(self) -> TransactionCoordinator:
         """What is asked of transactions; its code is loaded with the first question."""
-        return self._transactions.coordinator
+        return cast("TransactionCoordinator", self._transactions.coordinator)
 
     @property
     def markers(self) -> TransactionMarkers:
@@ -182,7 +184,7 @@ class Broker:
     @property
     def held_bytes(self) -> int:
         """Memory in use for clients beside what is held for their connections, about: groups, fetch sessions."""
-        return self._groups.held_bytes + self.fetch_sessions.held_bytes
+        return sum(each.held_bytes for each in self.coordinators.values()) + self.fetch_sessions.held_bytes
 
     # -- work for the disk
 

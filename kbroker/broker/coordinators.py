@@ -2,9 +2,6 @@
 
 Between `kbroker.coordinator`, whose runtimes know no broker, and the facts that concern them: who leads a partition of
 their topic, how many there are, what is new in the image of the cluster. One for each coordinator's topic.
-
-What a coordinator's state is and how it changes is loaded with the first partition that it leads, or the first request
-that asks it something: many brokers have neither groups nor transactions (docs/decisions/0030).
 """
 
 from __future__ import annotations
@@ -12,10 +9,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from kbroker.broker.coordinator_types import Parts
 from kbroker.broker.facts import JointPart, Reply
 from kbroker.broker.transaction_partitions import Question
 from kbroker.coordinator import Runtime, TopicStore
-from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE, MetadataDelta
+from kbroker.metadata.cache import MetadataDelta
 from kbroker.metadata.store import decode_topic, topic_path
 from kbroker.ports import Get
 from kbroker.replica.facts import RoleChanged
@@ -23,30 +21,23 @@ from protocol.message import ZERO_UUID
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
+    from kbroker.broker.control_plane import ControlPlane
+    from kbroker.broker.coordinator_types import CoordinatorType, Loaded
     from kbroker.broker.facts import Handler, Tell
-    from kbroker.config import BrokerConfig
     from kbroker.coordinator import Happened
     from kbroker.coordinator import Reply as CoordinatorReply
     from kbroker.coordinator.runtime import Give
-    from kbroker.groups.coordinator import GroupCoordinator
-    from kbroker.groups.group import Group
-    from kbroker.groups.shard import GroupShard
     from kbroker.metadata.cache import MetadataCache
-    from kbroker.metadata.configs import Configs
     from kbroker.metadata.steps import Procedure
     from kbroker.ports import Clock, Random
     from kbroker.replica import Partition, ReplicaManager
     from kbroker.timing import Scheduler
-    from kbroker.txn.coordinator import TransactionCoordinator
-    from kbroker.txn.shard import TransactionShard, WriteMarkers
 
     Run = Callable[[Procedure["Counted"], Callable[["Counted"], None], Callable[[Exception], None]], None]
 
-coordinator_log = logging.getLogger("kbroker.coordinator")
-log = logging.getLogger("kbroker.groups")
-transactions_log = logging.getLogger("kbroker.transactions")
+log = logging.getLogger("kbroker.coordinator")
 
 
 class Counted(NamedTuple):
@@ -73,7 +64,7 @@ class CoordinatorPart:
 
     def __init__(self, runtime: Runtime[Any], cache: MetadataCache, run: Run) -> None:
         self.topic = runtime.topic
-        self._runtime = runtime
+        self.runtime = runtime
         self._cache = cache
         self._run = run
         self._counted = UNKNOWN
@@ -90,10 +81,10 @@ class CoordinatorPart:
 
     def _role_changed(self, fact: RoleChanged, now_ms: int) -> None:
         if fact.partition.topic == self.topic:
-            self._runtime.role_changed(fact.partition, now_ms, is_leader=fact.is_leader)
+            self.runtime.role_changed(fact.partition, now_ms, is_leader=fact.is_leader)
 
     def _new_image(self, fact: MetadataDelta, now_ms: int) -> None:
-        self._runtime.new_metadata_image(fact, now_ms)
+        self.runtime.new_metadata_image(fact, now_ms)
         self._count_shards(fact)
 
     def _count_shards(self, fact: MetadataDelta) -> None:
@@ -110,7 +101,7 @@ class CoordinatorPart:
             self._ask()
         elif len(image.partitions) > self._largest:
             self._largest = len(image.partitions)
-            coordinator_log.warning(
+            log.warning(
                 "%s has %d partitions now: ids keep theirs of the first %d until this broker starts again, and then"
                 " most belong to another one, where what is kept of them is not found",
                 self.topic,
@@ -122,13 +113,13 @@ class CoordinatorPart:
         if self._asking:
             return
         self._asking = True
-        self._runtime.resize(0)  # until there is an answer
+        self.runtime.resize(0)  # until there is an answer
         self._run(count_partitions(self.topic), self._count, self._cannot_count)
 
     def _count(self, counted: Counted) -> None:
         self._asking = False
         self._counted, self._largest = counted, counted.partitions
-        self._runtime.resize(counted.partitions)
+        self.runtime.resize(counted.partitions)
 
     def _cannot_count(self, error: Exception) -> None:
         """The session with the store has ended: the next one brings a whole image."""
@@ -136,116 +127,64 @@ class CoordinatorPart:
 
     def give_jobs_to(self, give: Give) -> None:
         """Where what it reads while it loads becomes a job."""
-        self._runtime.give = give
+        self.runtime.give = give
 
     def moved(self, partition: Partition, now_ms: int) -> None:
         """A partition of its topic has records, or another high watermark."""
-        self._runtime.moved(partition, now_ms)
+        self.runtime.moved(partition, now_ms)
 
 
-class LateGroups:
-    """The group coordinator of a broker, over its replicas of __consumer_offsets. runtime: is there from the start."""
+class LateCoordinator(CoordinatorPart):
+    """The coordinator of a type, over this broker's replicas of its topic. runtime: is there from the start.
+
+    carry: does what its effects carry.
+    """
 
     def __init__(
         self,
-        config: BrokerConfig,
+        kind: CoordinatorType,
+        plane: ControlPlane,
         replicas: ReplicaManager,
         clock: Clock,
         random: Random,
         scheduler: Scheduler,
         tell: Tell,
+        carry: Callable[[Any, int], None] | None = None,
     ) -> None:
-        self._config = config
-        self._random = random
-        self._store = TopicStore(CONSUMER_OFFSETS, replicas, clock, config.offsets_topic_compression_codec)
-        self._made: GroupCoordinator | None = None
-        self.runtime: Runtime[GroupShard] = Runtime(
-            CONSUMER_OFFSETS,
-            self._store,
-            self._make_shard,
+        config = plane.configs.broker
+        store = TopicStore(kind.topic, replicas, clock, kind.codec(config))
+        runtime: Runtime[Any] = Runtime(
+            kind.topic,
+            store,
+            lambda partition, epoch: self._loaded().make_shard(partition, epoch),
             answers(tell),
             self._happened,
             scheduler,
+            carry,
         )
+        super().__init__(runtime, plane.cache, plane.run)
+        self._kind = kind
+        self._parts = Parts(runtime, store, config, plane.configs, random, plane.producer_ids.take_now)
+        self._made: Loaded | None = None
+
+    def _loaded(self) -> Loaded:
+        if self._made is None:
+            self._made = self._kind.load(self._parts)
+        return self._made
 
     @property
-    def coordinator(self) -> GroupCoordinator:
+    def coordinator(self) -> Any:
         """What requests are handed to; loaded now if it was not before."""
-        if self._made is None:
-            from kbroker.groups.coordinator import GroupCoordinator
-            from kbroker.groups.memory import GroupMemory
-
-            self._made = GroupCoordinator(self.runtime, GroupMemory(self._all, self._config))
-        return self._made
+        return (self._made or self._loaded()).coordinator
 
     @property
     def held_bytes(self) -> int:
-        """Memory in use for groups, about."""
-        return self._made.memory.held_bytes if self._made is not None else 0
-
-    def _all(self) -> Iterator[Group]:
-        return (group for shard in self.runtime.shards.values() for group in shard.groups.values())
-
-    def _make_shard(self, partition: int, epoch: int) -> GroupShard:
-        from kbroker.groups.shard import GroupShard
-
-        memory = self.coordinator.memory
-        return GroupShard(partition, epoch, self._store, self._config, self._random, memory)
+        """Memory in use for clients, about."""
+        return 0 if self._made is None else self._made.held_bytes()
 
     def _happened(self, event: Happened) -> None:
-        log.log(logging.DEBUG if event.is_detail else logging.INFO, "group %s: %s", event.name, event.what)
-
-
-class LateTransactions:
-    """The transaction coordinator of a broker, over its replicas of __transaction_state.
-
-    runtime: is there from the start. new_id: see `ProducerIds.take_now`. send_markers: brings outcomes to partitions.
-    """
-
-    def __init__(
-        self,
-        configs: Configs,
-        replicas: ReplicaManager,
-        clock: Clock,
-        scheduler: Scheduler,
-        tell: Tell,
-        new_id: Callable[[], int],
-        send_markers: Callable[[WriteMarkers, int], None],
-    ) -> None:
-        self._configs = configs
-        self._new_id = new_id
-        self._store = TopicStore(TRANSACTION_STATE, replicas, clock)
-        self._made: TransactionCoordinator | None = None
-        self.runtime: Runtime[TransactionShard] = Runtime(
-            TRANSACTION_STATE,
-            self._store,
-            self._make_shard,
-            answers(tell),
-            self._happened,
-            scheduler,
-            send_markers,
-        )
-
-    @property
-    def coordinator(self) -> TransactionCoordinator:
-        """What requests are handed to; loaded now if it was not before."""
-        if self._made is None:
-            from kbroker.txn.coordinator import TransactionCoordinator
-
-            self._made = TransactionCoordinator(self.runtime)
-        return self._made
-
-    def have_marked(self, markers: WriteMarkers, now_ms: int) -> None:
-        """Every partition of a transaction has its marker."""
-        self.coordinator.have_marked(markers, now_ms)
-
-    def _make_shard(self, partition: int, epoch: int) -> TransactionShard:
-        from kbroker.txn.shard import TransactionShard
-
-        return TransactionShard(partition, epoch, self._store, lambda: self._configs.broker, self._new_id)
-
-    def _happened(self, event: Happened) -> None:
-        transactions_log.info("transactional id %s: %s", event.name, event.what)
+        level = logging.DEBUG if event.is_detail else logging.INFO
+        self._kind.log.log(level, "%s %s: %s", self._kind.word, event.name, event.what)
 
 
 def answers(tell: Tell) -> Callable[[CoordinatorReply], None]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
+from kbroker.broker.coordinator_types import GROUP, TRANSACTION
 from kbroker.log.checkpoints import format_uuid
 from kbroker.log.tools.dump import Decoder
 from protocol.message import DecodeError, Message, Struct
@@ -72,28 +73,18 @@ def _named(name: str | None) -> Decode:
     return decode
 
 
-_GROUP_KEYS: dict[int, tuple[type[Message], type[Message]]] = {
-    0: (stored.OffsetCommitKey, stored.OffsetCommitValue),
-    1: (stored.OffsetCommitKey, stored.OffsetCommitValue),
-    2: (stored.GroupMetadataKey, stored.GroupMetadataValue),
-}
-_TRANSACTION_KEYS: dict[int, tuple[type[Message], type[Message]]] = {
-    0: (stored.TransactionLogKey, stored.TransactionLogValue)
-}
-
-
 def decode_group_record(record: Record) -> tuple[str | None, str | None]:
     """A record of __consumer_offsets."""
-    return _decode_stored(record, _GROUP_KEYS)
+    return _decode_stored(record, GROUP.records())
 
 
 def decode_transaction_record(record: Record) -> tuple[str | None, str | None]:
     """A record of __transaction_state."""
-    return _decode_stored(record, _TRANSACTION_KEYS)
+    return _decode_stored(record, TRANSACTION.records())
 
 
 def _decode_stored(
-    record: Record, kinds: dict[int, tuple[type[Message], type[Message]]]
+    record: Record, kinds: Mapping[int, tuple[type[Message], type[Message]]]
 ) -> tuple[str | None, str | None]:
     try:
         kind = stored.version_of(record.key or b"")

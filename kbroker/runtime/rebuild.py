@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 
-from kbroker.broker.internal_topics import topic_on_demand
+from kbroker.broker.coordinator_types import BY_TOPIC, topic_on_demand
 from kbroker.config import ONE_BROKER, BrokerLayers, resolve_broker
 from kbroker.log.checkpoints import format_partition_metadata, format_uuid, read_topic_id, replace_file
 from kbroker.log.config import LogConfig
@@ -23,7 +23,6 @@ from kbroker.log.log_jobs import ManagerConfig
 from kbroker.log.log_loader import LoadProgress, stored_identity
 from kbroker.log.manager import LogManager, open_logs
 from kbroker.log.names import PARTITION_METADATA, TopicPartition
-from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.metadata.store import (
     CLUSTER_ID,
     PRODUCER_ID_BLOCK,
@@ -47,7 +46,7 @@ from kbroker.runtime.tree_file import TreeFile, whole_nodes
 from protocol.namedtuple import NamedTuple
 
 FIRST_NODE_ID = 1
-COMPACTED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
+COMPACTED = tuple(BY_TOPIC)
 
 
 class Rebuilt(NamedTuple):

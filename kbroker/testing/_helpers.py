@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from kbroker.broker.coordinator_types import COORDINATOR_TYPES
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.testing._client import Connection, Connections
 from kbroker.usage import UsageError
@@ -40,7 +41,7 @@ TIMEOUT_MS = 10_000
 FETCH_BYTES = 8 << 20
 EARLIEST, LATEST = -2, -1
 GROUPS, TRANSACTIONS = 0, 1  # key types of FindCoordinator
-COORDINATED_BY = {GROUPS: CONSUMER_OFFSETS, TRANSACTIONS: TRANSACTION_STATE}
+COORDINATED_BY = {key_type: kind.topic for key_type, kind in COORDINATOR_TYPES.items()}
 BATCH_START = struct.Struct(">qi")  # base offset, and the length of what follows
 
 Headers = Sequence[tuple[str, bytes | str | None]]

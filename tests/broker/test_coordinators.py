@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from kbroker.broker.coordinator_types import COORDINATOR_TYPES, CoordinatorType, topic_on_demand
 from kbroker.broker.coordinators import CoordinatorPart, Counted, count_partitions
-from kbroker.metadata.cache import MetadataDelta
+from kbroker.metadata.cache import INTERNAL_TOPICS, MetadataDelta
 from kbroker.metadata.store import Assignment, TopicInfo, encode_topic
 from kbroker.ports import Get, Outcome, Stat, StoreFault
+from kbroker.runtime.metrics import OF_COORDINATORS
 from protocol.message import ZERO_UUID
+from tests.world import World
 
 TOPIC = "__consumer_offsets"
 SOME_ID, OTHER_ID = b"a" * 16, b"b" * 16
@@ -119,3 +122,13 @@ def counted(outcome: Outcome) -> tuple[object, Counted]:
     except StopIteration as end:
         return asked, end.value
     raise AssertionError("asks again")
+
+
+@pytest.mark.parametrize("kind", COORDINATOR_TYPES.values(), ids=lambda kind: kind.word)
+def test_each_type_of_coordinator_is_a_part_with_metrics_and_an_internal_topic(kind: CoordinatorType) -> None:
+    world = World()
+    part = world.broker.coordinators[kind.key_type]
+    assert (part.topic, kind.topic in INTERNAL_TOPICS, kind.key_type in OF_COORDINATORS) == (kind.topic, True, True)
+    made = topic_on_demand(kind.topic, world.broker.config)
+    assert (made.partitions, made.configs["cleanup.policy"]) == (kind.partitions(world.broker.config), "compact")
+    assert kind.records()

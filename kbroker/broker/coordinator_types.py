@@ -1,0 +1,180 @@
+"""The types of coordinators, in one table: which topic keeps its state, how that is made, what its code is.
+
+Another type is a row here. FindCoordinator, the broker's parts, metrics, creation of topics, and tools that read logs
+or make metadata again go by this table. What a coordinator's state is and how it changes is loaded with the first
+partition that it leads, or the first request that asks it something: many brokers have neither groups nor transactions
+(docs/decisions/0030). Source: CoordinatorType and AutoTopicCreationManager of Apache Kafka 3.9, by behaviour.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kbroker.broker.authorizer import ResourceType
+from kbroker.controller.admin import FROM_BROKER, NewTopic
+from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
+from protocol.namedtuple import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
+
+    from kbroker.broker.control_plane import ControlPlane
+    from kbroker.config import BrokerConfig
+    from kbroker.coordinator import Runtime, Shard, TopicStore
+    from kbroker.metadata.configs import Configs
+    from kbroker.ports import Random
+    from protocol.message import Message
+
+    RecordKinds: TypeAlias = Mapping[int, tuple[type[Message], type[Message]]]
+    """The classes of key and value, by the version of the key."""
+
+
+class Parts(NamedTuple):
+    """What a coordinator is made of. config: as it is at the start; configs: as it is now.
+
+    new_id: a producer id (`ProducerIds.take_now`).
+    """
+
+    runtime: Runtime[Any]
+    store: TopicStore
+    config: BrokerConfig
+    configs: Configs
+    random: Random
+    new_id: Callable[[], int]
+
+
+class Loaded(NamedTuple):
+    """A coordinator. make_shard: for (partition, leader epoch). held_bytes: memory in use for it, about."""
+
+    coordinator: Any
+    make_shard: Callable[[int, int], Shard[Any]]
+    held_bytes: Callable[[], int] = lambda: 0
+
+
+class CoordinatorType(NamedTuple):
+    """A type of coordinator.
+
+    key_type: in FindCoordinator. resource: what its keys name. word: for one, in the log. topic: where its state is;
+    partitions, replication_factor, configs: of that where it is made; codec: of what is written to it. prepare: done
+    when a client looks for one. records: what is in the topic.
+    """
+
+    key_type: int
+    resource: ResourceType
+    word: str
+    log: logging.Logger
+    topic: str
+    partitions: Callable[[BrokerConfig], int]
+    replication_factor: Callable[[BrokerConfig], int]
+    configs: Callable[[BrokerConfig], dict[str, str]]
+    codec: Callable[[BrokerConfig], int]
+    prepare: Callable[[ControlPlane], None]
+    load: Callable[[Parts], Loaded]
+    records: Callable[[], RecordKinds]
+
+
+def _load_groups(parts: Parts) -> Loaded:
+    from kbroker.groups.coordinator import GroupCoordinator
+    from kbroker.groups.memory import GroupMemory
+    from kbroker.groups.shard import GroupShard
+
+    runtime, store, config, _, random, _ = parts
+    memory = GroupMemory(
+        lambda: (group for shard in runtime.shards.values() for group in shard.groups.values()), config
+    )
+    return Loaded(
+        GroupCoordinator(runtime, memory),
+        lambda partition, epoch: GroupShard(partition, epoch, store, config, random, memory),
+        lambda: memory.held_bytes,
+    )
+
+
+def _load_transactions(parts: Parts) -> Loaded:
+    from kbroker.txn.coordinator import TransactionCoordinator
+    from kbroker.txn.shard import TransactionShard
+
+    runtime, store, _, configs, _, new_id = parts
+    return Loaded(
+        TransactionCoordinator(runtime),
+        lambda partition, epoch: TransactionShard(partition, epoch, store, lambda: configs.broker, new_id),
+    )
+
+
+def _group_records() -> RecordKinds:
+    from protocol.messages import stored
+
+    return {
+        0: (stored.OffsetCommitKey, stored.OffsetCommitValue),
+        1: (stored.OffsetCommitKey, stored.OffsetCommitValue),
+        2: (stored.GroupMetadataKey, stored.GroupMetadataValue),
+    }
+
+
+def _transaction_records() -> RecordKinds:
+    from protocol.messages import stored
+
+    return {0: (stored.TransactionLogKey, stored.TransactionLogValue)}
+
+
+GROUP = CoordinatorType(
+    0,
+    ResourceType.GROUP,
+    "group",
+    logging.getLogger("kbroker.groups"),
+    CONSUMER_OFFSETS,
+    lambda config: config.offsets_topic_num_partitions,
+    lambda config: config.offsets_topic_replication_factor,
+    lambda config: {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(config.offsets_topic_segment_bytes),
+        "compression.type": "producer",
+    },
+    lambda config: config.offsets_topic_compression_codec,
+    lambda plane: None,
+    _load_groups,
+    _group_records,
+)
+TRANSACTION = CoordinatorType(
+    1,
+    ResourceType.TRANSACTIONAL_ID,
+    "transactional id",
+    logging.getLogger("kbroker.transactions"),
+    TRANSACTION_STATE,
+    lambda config: config.transaction_state_log_num_partitions,
+    lambda config: config.transaction_state_log_replication_factor,
+    lambda config: {
+        "unclean.leader.election.enable": "false",
+        "compression.type": "uncompressed",
+        "cleanup.policy": "compact",
+        "min.insync.replicas": str(config.transaction_state_log_min_isr),
+        "segment.bytes": str(config.transaction_state_log_segment_bytes),
+    },
+    lambda config: 0,
+    lambda plane: plane.producer_ids.prepare(),  # InitProducerId comes next
+    _load_transactions,
+    _transaction_records,
+)
+COORDINATOR_TYPES = {each.key_type: each for each in (GROUP, TRANSACTION)}
+"""By the key type of FindCoordinator."""
+BY_TOPIC = {each.topic: each for each in COORDINATOR_TYPES.values()}
+
+
+# -- topics
+
+
+def create_if_missing(name: str, plane: ControlPlane) -> bool:
+    """Have a coordinator's topic created that this broker does not know yet; whether it was missing."""
+    if name in plane.cache.topics:
+        return False
+    plane.admin.auto_create([topic_on_demand(name, plane.configs.broker)])
+    return True
+
+
+def topic_on_demand(name: str, config: BrokerConfig) -> NewTopic:
+    """How a topic is made that a request names or a coordinator needs; making it is `Admin`'s work."""
+    kind = BY_TOPIC.get(name)
+    if kind is None:
+        return NewTopic(name, FROM_BROKER, FROM_BROKER, {}, {})
+    return NewTopic(name, kind.partitions(config), kind.replication_factor(config), {}, kind.configs(config))
