@@ -74,10 +74,11 @@ class Asking:
         self._changes: list[Change] = []
         self._said: list[tuple[Answer, str | int]] = []
 
-    def allows(self, operation: Operation, resource: ResourceType = ResourceType.CLUSTER, name: str = "") -> bool:
+    def allows(
+        self, operation: Operation, resource: ResourceType = ResourceType.CLUSTER, name: str = CLUSTER_NAME
+    ) -> bool:
         """Whether the session may do this."""
-        helper = self.call.broker.auth_helper
-        return helper.allows(self.call.session, operation, resource, name or CLUSTER_NAME)
+        return self.call.broker.auth_helper.allows(self.call.session, operation, resource, name)
 
     def refuse(self, part: Any, code: ErrorCode, into: str | int, text: str = "", by: Refuse | None = None) -> None:
         """Refuse a part of the request. into: the answer's list that is added to. by: in place of the route's."""

@@ -20,6 +20,7 @@ size below 0 is taken for 0, and an isolation level that does not exist for read
 
 from __future__ import annotations
 
+from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, cast
 
@@ -211,8 +212,8 @@ def _ask_to_read(request: Flat, asking: Asking) -> Left:
     call = asking.call
     _, replica_id, (replica, _), *_ = request
     is_follower = (replica_id if call.version < REPLICA_STATE_SINCE else replica) >= 0 and call.version >= BATCHES_SINCE
-    if not is_follower:
-        call.may_read = lambda topic: asking.allows(Operation.READ, ResourceType.TOPIC, topic)
+    if not is_follower:  # not by `asking`, which knows the call: that would be garbage for the collector
+        call.may_read = partial(call.broker.auth_helper.allows, call.session, Operation.READ, ResourceType.TOPIC)
     elif not asking.allows(*FOLLOWING):
         call.may_read = lambda topic: False
     return request

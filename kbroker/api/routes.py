@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import reduce
 from importlib import import_module
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
@@ -180,15 +179,22 @@ class Route:
 
     def with_rules(self) -> Route:
         """The same for a broker with access rules."""
+        if not self.needs:
+            return self
         made = copy(self)
         made.handle = self.before(authorized(self), self.refuse)
         return made
 
-    def completed(self, changes: Sequence[Change], left: Any) -> Route:
-        """The same for one request, whose answer is changed before it is encoded. left: what is handled of it."""
+    def completed(self, changes: list[Change], left: Any) -> Route:
+        """The same for one request, whose answer is changed before it is encoded. left: what is handled of it.
+
+        changes: each is taken out when it is made, for they know the request, which knows this.
+        """
 
         def changed(answer: Any) -> Any:
-            return reduce(lambda so_far, change: change(so_far), changes, answer)
+            while changes:
+                answer = changes.pop(0)(answer)
+            return answer
 
         made = copy(self)
         made.refuse = lambda request, code, text, version: self.refuse(left, code, text, version)
