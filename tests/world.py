@@ -27,6 +27,7 @@ from kbroker.replica import Partition
 from kbroker.sim.clock import SimClock, SimRandom
 from kbroker.sim.disk import SimDisk
 from kbroker.sim.store import Ensemble
+from kbroker.timing import Scheduler
 from protocol.apis import BY_KEY
 from protocol.headers import encode_request_header, parse_response_header
 from protocol.message import Message
@@ -59,7 +60,7 @@ class World:
         self._clients: list[Client] = []
         configs = Configs(BrokerLayers(static=self._settings, alone=ONE_BROKER))
         facts = FactQueue()
-        surroundings = Surroundings(self.disk, self.clock, SimRandom(1))
+        surroundings = Surroundings(self.disk, self.clock, SimRandom(1), Scheduler(self.clock.now_ms()))
         self.logs = load_logs(facts, configs, self.directories, surroundings, broker_id=BROKER, cluster_id=CLUSTER)
         for session in list(self.ensemble.sessions):  # of an earlier life, that had no time to end it
             self.ensemble.end_session(session)

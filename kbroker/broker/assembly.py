@@ -4,7 +4,7 @@ Whoever composes a broker brings what differs: disk, clock, chance, the metadata
 first, since loading them may fail or take long, and the store may live beside them:
 
     facts = FactQueue()
-    logs = load_logs(facts, configs, paths, Surroundings(disk, clock, random), broker_id=1, cluster_id=None)
+    logs = load_logs(facts, configs, paths, Surroundings(disk, clock, random, scheduler), broker_id=1, cluster_id=None)
     broker = assemble(facts, configs, logs, surroundings, store, peers, broker_id=1, cluster_id=None, endpoints=...)
     core = Core(broker, clock.now_ms())
 """
@@ -52,6 +52,7 @@ class Surroundings(NamedTuple):
     disk: Disk
     clock: Clock
     random: Random
+    scheduler: Scheduler
 
 
 def load_logs(
@@ -68,7 +69,7 @@ def load_logs(
     begin_compaction: BeginCompaction | None = None,
 ) -> LogManager:
     """Take the log directories and load what is in them; waits for the disk. Raises: DirectoryRefusedError, OSError."""
-    return open_logs(
+    logs = open_logs(
         world.disk,
         world.random,
         paths,
@@ -82,7 +83,9 @@ def load_logs(
         run_all=run_all,
         progress=progress,
         begin_compaction=begin_compaction,
+        alarm=world.scheduler.alarm(lambda now_ms: logs.due(now_ms, world.clock.wall_ms())),
     )
+    return logs
 
 
 def assemble(
@@ -100,10 +103,9 @@ def assemble(
     fetch_regions: int = MOST_FETCH_REGIONS,
 ) -> Broker:
     """A broker of these. endpoints: as advertised, with the ports that clients connect to."""
-    _, clock, random = world
+    _, clock, random, scheduler = world
     tell, config = facts.append, configs.broker
     replicas = ReplicaManager(broker_id, logs, clock, configs, tell)
-    scheduler = Scheduler(clock.now_ms())
     plane = ControlPlane(
         broker_id, configs, replicas, store, clock, random, endpoints, peers, scheduler, tell, cluster_id
     )
@@ -137,7 +139,7 @@ def assemble(
         facts,
         plane,
         logs,
-        LogBackground(logs, replicas, clock, scheduler, configs),
+        LogBackground(logs, replicas, clock, configs),
         replicas,
         coordinators,
         make_markers,

@@ -1,4 +1,4 @@
-"""The logs' part in a broker: their background work falls due, becomes jobs, and ends; what they notice is said.
+"""The logs' part in a broker: their background work becomes jobs, and ends; what they notice is said.
 
 Between the log manager, which knows no broker, and the rest: its jobs get an owner, directories that were lost reach
 the replicas.
@@ -23,24 +23,18 @@ if TYPE_CHECKING:
     from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock
     from kbroker.replica import ReplicaManager
-    from kbroker.timing import Scheduler
 
 log = logging.getLogger("kbroker.logs")
 
 
 class LogBackground:
-    """Turns the log manager on behalf of time and the pool."""
+    """Turns the log manager on behalf of the pool."""
 
-    def __init__(
-        self, logs: LogManager, replicas: ReplicaManager, clock: Clock, scheduler: Scheduler, configs: Configs
-    ) -> None:
+    def __init__(self, logs: LogManager, replicas: ReplicaManager, clock: Clock, configs: Configs) -> None:
         self._logs = logs
         self._replicas = replicas
         self._clock = clock
         self._configs = configs
-        self._due_at = scheduler.alarm(self._due)
-        logs.due_moved = self._due_moved
-        self._due_moved(logs.due_ms)
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -56,17 +50,6 @@ class LogBackground:
 
     def _reconfigure(self) -> None:
         self._logs.cleaner.reconfigure(CleanerConfig.of(self._configs.broker))
-        self._due_moved(self._logs.due_ms)
-
-    def _due_moved(self, due_ms: int) -> None:
-        if due_ms > self._clock.now_ms():
-            self._due_at.set(due_ms)
-        else:
-            self._due_at.soon()
-
-    def _due(self, now_ms: int) -> None:
-        """Let what is due become jobs."""
-        self._logs.due(now_ms, self._clock.wall_ms())
 
     def take_jobs(self) -> list[Errand]:
         """What the logs want done."""

@@ -47,6 +47,7 @@ from kbroker.log.names import (
 from kbroker.log.recovery import open_log
 from kbroker.log.sealed import seal
 from kbroker.ports import Disk, Lock, Random
+from kbroker.timing import Alarm
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
 
@@ -161,13 +162,13 @@ class LogDirectory:
     them; None where it may be any name: after an unclean start, where an earlier life may have moved some, or once
     there are too many to remember. durable_points: what its recovery-point checkpoint says. writing: checkpoints that
     are being written, or not to be looked at for a while, and whether they are outdated already. held: partitions whose
-    log must not be flushed now, for their copies are about to replace them. due_ms: when to call `due` next.
+    log must not be flushed now, for their copies are about to replace them.
     """
 
     __slots__ = (
+        "_alarm",
         "_busy",
         "_directories",
-        "_due_moved",
         "_jobs",
         "_known_producers",
         "_later",
@@ -181,7 +182,6 @@ class LogDirectory:
         "_tell",
         "_unbegun",
         "disk",
-        "due_ms",
         "durable_names",
         "durable_points",
         "futures",
@@ -209,10 +209,10 @@ class LogDirectory:
         directories: Sequence[LogDirectory],
         busy: dict[LogDirectory, None],
         tell: Callable[[object], None],
-        due_moved: Callable[[], object],
+        alarm: Alarm,
     ) -> None:
-        """directories: all of the broker's. busy: of these, those with jobs to be taken. due_moved: told that `due_ms`
-        is sooner.
+        """directories: all of the broker's. busy: of these, those with jobs to be taken. alarm: rings when `due` is to
+        be called.
         """
         self.disk = disk
         self.path = path
@@ -229,14 +229,13 @@ class LogDirectory:
         self.vacated: set[str] | None = set()
         self.writing: dict[str, bool] = {}
         self.is_outdated = False  # partitions came or went: the checkpoints are to say so
-        self.due_ms = NEVER
         self.durable_points: Mapping[tuple[str, int], int] = {}
         self._random = random
         self._known_producers = known_producers
         self._directories = directories
         self._busy = busy
         self._tell = tell
-        self._due_moved = due_moved
+        self._alarm = alarm
         self._jobs: list[Job] = []
         self._later = Later()
         self._paused: dict[str, int] = {}  # checkpoints that are not looked at again before a time
@@ -308,7 +307,6 @@ class LogDirectory:
         self._jobs, self._later, self._paused, self._unbegun = [], Later(), {}, []
         self.is_outdated = False
         self._busy.pop(self, None)
-        self.due_ms = NEVER
         self.release()
         is_last = not any(each.online for each in self._directories)
         if is_last:
@@ -459,7 +457,7 @@ class LogDirectory:
         if pause_ms:
             self.writing[name] = is_outdated
             self._paused[name] = now_ms + pause_ms
-            self._is_due(now_ms + pause_ms)
+            self._alarm.by(now_ms + pause_ms, now_ms)
         return pause_ms > 0
 
     # ---- work for the pool
@@ -474,7 +472,7 @@ class LogDirectory:
             self.fail(error)
             if self.online:
                 self._unbegun.append((partition, log))
-                self._is_due(0)
+                self._alarm.soon()
             return
         if job is not None:
             self.run(Flush(self, partition, log, job, self.names))
@@ -536,15 +534,15 @@ class LogDirectory:
         self._jobs.append(job)
         self._busy[self] = None
 
-    def run_later(self, job: Job, due_ms: int) -> None:
+    def run_later(self, job: Job, due_ms: int, now_ms: int) -> None:
         """Have a job taken when its time has come."""
         self._later.put(due_ms, job)
-        self._is_due(due_ms)
+        self._alarm.by(due_ms, now_ms)
 
     def delete_later(self, job: DeleteJob, now_ms: int) -> None:
         """Have files removed when their time has come."""
         names = self.names if job.folder is not None else 0
-        self.run_later(Delete(self, job, names), now_ms + job.delay_ms)
+        self.run_later(Delete(self, job, names), now_ms + job.delay_ms, now_ms)
 
     def take_jobs(self, now_ms: int) -> list[Job]:
         """What is to be run on the pool, in any order."""
@@ -569,9 +567,9 @@ class LogDirectory:
             return
         if lacks_descriptors(error):
             self.fail(error)
-            self.run_later(job, now_ms + DESCRIPTOR_RETRY_MS)
+            self.run_later(job, now_ms + DESCRIPTOR_RETRY_MS, now_ms)
         elif isinstance(job, Delete) and error.errno == errno.ENOTEMPTY:
-            self.run_later(job, now_ms + FOLDER_RETRY_MS)  # a job that began before has left a file in it
+            self.run_later(job, now_ms + FOLDER_RETRY_MS, now_ms)  # a job that began before has left a file in it
         elif isinstance(job, Delete) and error.errno not in (errno.EIO, errno.EROFS):
             self.notice(f"{job.job.folder or job.job.paths[0]}: cannot be removed: {reason_of(error)}")
         else:  # of what could not be removed, the next start finds what stayed behind
@@ -607,11 +605,6 @@ class LogDirectory:
 
     # ---- time
 
-    def _is_due(self, due_ms: int) -> None:
-        if due_ms < self.due_ms:
-            self.due_ms = due_ms
-            self._due_moved()
-
     def wake(self, now_ms: int) -> None:
         """Jobs whose time has come are to be taken."""
         for job in self._later.take(now_ms):
@@ -627,9 +620,9 @@ class LogDirectory:
             del self._paused[name]
             if self.writing.pop(name):
                 self._look_at_checkpoint(name, now_ms)
-        self.due_ms = min(self._later.next_ms, min(self._paused.values(), default=NEVER))
+        self._alarm.by(min(self._later.next_ms, min(self._paused.values(), default=NEVER)), now_ms)
         if self._unbegun:
-            self.due_ms = min(self.due_ms, now_ms + DESCRIPTOR_RETRY_MS)
+            self._alarm.by(now_ms + DESCRIPTOR_RETRY_MS, now_ms)
 
     # ---- going down
 

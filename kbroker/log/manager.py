@@ -1,13 +1,13 @@
 """All logs of a broker, over all of log.dirs: which directory has which, and when background work falls due.
 
-Called by the replica manager (get, create, delete, truncate), by whoever owns time (`due`), and by the composition root
+Called by the replica manager (get, create, delete, truncate), by its alarm (`due`), and by the composition root
 (`open_logs`, `close`). One thread owns it. It never waits for a disk but where it says so: fsyncs, removals and
 checkpoints come out of `take_jobs`, run elsewhere, and come back through `finished`. A log directory owns its logs and
 their jobs (`directory.py`); here are the list of directories and the map from partition to directory. A failing
 directory goes offline alone, with its partitions, and stays so until a restart.
 
     manager = open_logs(disk, random, ["/data/a", "/data/b"], config_of=..., cluster_id=..., node_id=1, ...)
-    next_ms = manager.due(now_ms, wall_ms)          # background work whose time has come turns into jobs
+    manager.due(now_ms, wall_ms)                    # background work whose time has come turns into jobs: an alarm rang
     for job in manager.take_jobs(now_ms):           # on the pool: job.run()
         manager.finished(job, error, now_ms)        # back on the owning thread; may make more jobs
 
@@ -51,6 +51,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kbroker.log.future_logs import FutureLogs
+    from kbroker.timing import Alarm
 
 _SWEEP = 256  # logs looked at in one turn of the loop: some 100 us
 _SET_ASIDE = 8  # files given another name in one turn: from here on it ends. Some 30 us each, on a busy disk 300
@@ -68,6 +69,7 @@ def open_logs(
     now_ms: int,
     wall_ms: int,
     tell: Callable[[object], None],
+    alarm: Alarm,
     run_all: RunAll = one_after_another,
     progress: Callable[[LoadProgress], None] | None = None,
     begin_compaction: BeginCompaction | None = None,
@@ -75,12 +77,12 @@ def open_logs(
     """Take the log directories and load all partitions; waits for the disk, long after an unclean stop.
 
     paths: log.dirs, absolute. config_of: a topic's settings. cluster_id: None if not known yet. now_ms: monotonic.
-    tell: takes facts. progress: told from run_all's threads. begin_compaction: None for one in this process. A
-    directory with an OSError starts offline, unless it is the last.
+    tell: takes facts. alarm: rings when `LogManager.due` is to be called. progress: told from run_all's threads.
+    begin_compaction: None for one in this process. A directory with an OSError starts offline, unless it is the last.
     Raises DirectoryRefusedError, having changed nothing: no directory is usable, one belongs to another broker or
     cluster or a newer version, is in use, is named twice, or a partition is in two of them.
     """
-    manager = LogManager(disk, random, paths, config, tell, begin_compaction)
+    manager = LogManager(disk, random, paths, config, tell, alarm, begin_compaction)
     log_loader.claim(manager.directories, disk, random, cluster_id, node_id)
     manager.load(config_of, now_ms, wall_ms, run_all, progress)
     return manager
@@ -89,7 +91,7 @@ def open_logs(
 class LogManager:
     """The logs of one broker by partition, made by `open_logs`. It tells facts.
 
-    busy: the directories that have jobs to be taken. due_moved: told when to call `due`.
+    busy: the directories that have jobs to be taken. alarm: set to when `due` is to be called next.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class LogManager:
         paths: Sequence[str],
         config: ManagerConfig,
         tell: Callable[[object], None],
+        alarm: Alarm,
         begin_compaction: BeginCompaction | None = None,
     ) -> None:
         paths = [path.rstrip("/") or "/" for path in paths]
@@ -114,17 +117,16 @@ class LogManager:
         for path in paths:
             files = OpenFiles(limit)
             self.directories.append(
-                LogDirectory(disk, random, path, files, known, self.directories, self.busy, tell, self._tell_due)
+                LogDirectory(disk, random, path, files, known, self.directories, self.busy, tell, alarm)
             )
         self._random = random
         self._config = config
         self._tell = tell
+        self.alarm = alarm
         self._directory_of: dict[TopicPartition, LogDirectory] = {}  # also of those that are offline
         self._future_logs: FutureLogs | None = None
-        self.due_moved: Callable[[int], object] = lambda due_ms: None  # is put in by who calls `due`
-        self._due_ms = 0  # when something falls due that is no directory's
         self._timers = Timers(config, 0)
-        self.cleaner = Cleaner(self._directory_of, disk, random, config.cleaner, tell, begin_compaction)
+        self.cleaner = Cleaner(self._directory_of, disk, random, config.cleaner, tell, alarm, begin_compaction)
 
     def load(
         self,
@@ -156,6 +158,7 @@ class LogManager:
         for producers in self._producers():
             producers.known = self._known_producers
         self._known_producers.make_room()
+        self.alarm.soon()
 
     # ---- looking up
 
@@ -389,7 +392,7 @@ class LogManager:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be flushed")
 
     def take_jobs(self, now_ms: int) -> list[Job]:
-        """What is to be run on the pool, in any order; each comes back through `finished`. `due_ms` may move."""
+        """What is to be run on the pool, in any order; each comes back through `finished`."""
         jobs = [job for directory in list(self.busy) for job in directory.take_jobs(now_ms)]
         self.busy.clear()
         for job in jobs:
@@ -403,10 +406,8 @@ class LogManager:
             if error is not None and lacks_descriptors(error):
                 job.directory.fail(error)  # half done: it cannot be done again
                 self.cleaner.finished(job, error, now_ms)
-                self._tell_due()
                 return
             self.cleaner.finished(job, error, now_ms)
-            self._tell_due()
             if job.unforeseen is not None:
                 raise job.unforeseen  # for whoever reports bugs: the cleaner is done with it
             if error is not None:
@@ -418,23 +419,15 @@ class LogManager:
             self._tell_if_truncated(job.partition)
         elif isinstance(job, Write) and job.log is None and error is None:
             self.cleaner.checkpoint_saved(job.name, now_ms)
-            self._tell_due()
 
     # ---- by and by
 
-    @property
-    def due_ms(self) -> int:
-        """When to call `due` next."""
-        return min(self._due_ms, self.cleaner.due_ms, *(directory.due_ms for directory in self.directories))
+    def due(self, now_ms: int, wall_ms: int) -> None:
+        """Do, or turn into jobs, what is due: the alarm has rung, and is set to what is due next. now_ms: monotonic.
 
-    def _tell_due(self) -> None:
-        self.due_moved(self.due_ms)
-
-    def due(self, now_ms: int, wall_ms: int) -> int:
-        """Do, or turn into jobs, what is due; returns when to call again at the latest. now_ms: monotonic.
-
-        A look at all logs is spread over several calls, so that none takes long: then the answer is now_ms.
+        A look at all logs is spread over several calls, so that none takes long: then it is wanted again at once.
         """
+        self.alarm.cancel()
         for directory in self._online():
             directory.wake(now_ms)
         for name in self._timers.checkpoints_due(now_ms):
@@ -450,9 +443,7 @@ class LogManager:
         for directory in self._online():
             directory.due(now_ms)
         self.cleaner.due(now_ms, wall_ms)
-        self._due_ms = self._timers.next_ms(now_ms)
-        self._tell_due()
-        return self.due_ms
+        self.alarm.by(self._timers.next_ms(now_ms), now_ms)
 
     # ---- going down
 

@@ -60,6 +60,7 @@ from kbroker.runtime.loop import Loop
 from kbroker.runtime.server import Limits, Server, bound_socket
 from kbroker.runtime.store_file import StoreMissingError, find_store
 from kbroker.runtime.tree_file import DamagedError
+from kbroker.timing import Scheduler
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Node:
         self.endpoints: tuple[Endpoint, ...] = ()
         self._loop = loop
         self._host = host
-        self._world = Surroundings(host.disk, host.clock, host.random)
+        self._world = Surroundings(host.disk, host.clock, host.random, Scheduler(host.clock.now_ms()))
         self._sockets: dict[str, socket.socket] = {}
         self.metrics_port = 0
         self._monitored: socket.socket | None = None

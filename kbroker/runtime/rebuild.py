@@ -43,6 +43,7 @@ from kbroker.metadata.tree import NOBODY, ancestors
 from kbroker.ports import Clock, Create, Disk, Random
 from kbroker.runtime.store_file import STORE_FILE
 from kbroker.runtime.tree_file import TreeFile, whole_nodes
+from kbroker.timing import Scheduler
 from protocol.namedtuple import NamedTuple
 
 FIRST_NODE_ID = 1
@@ -123,6 +124,7 @@ def _open(
         now_ms=clock.now_ms(),
         wall_ms=clock.wall_ms(),
         tell=tell,
+        alarm=Scheduler().alarm(lambda now_ms: None),
         progress=progress,
     )
 

@@ -18,6 +18,7 @@ from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.store import Ensemble
+from kbroker.timing import Scheduler
 
 if TYPE_CHECKING:
     from kbroker.broker.broker import Broker
@@ -51,7 +52,9 @@ def one_of_several(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
     def compose(machine: Machine) -> Broker:
         configs = Configs(BrokerLayers(static=given, alone=ONE_BROKER))
         facts = FactQueue()
-        parts = Surroundings(machine.disk, machine.clock, SimRandom(machine.chance.randrange(1 << 62)))
+        parts = Surroundings(
+            machine.disk, machine.clock, SimRandom(machine.chance.randrange(1 << 62)), Scheduler(machine.world.now_ms)
+        )
         own_id = machine.broker_id
         logs = load_logs(facts, configs, configs.broker.log_dirs, parts, broker_id=own_id, cluster_id=CLUSTER_ID)
         store = machine.store = ensemble.connect(machine.post)

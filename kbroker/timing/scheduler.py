@@ -66,6 +66,15 @@ class Alarm(Timer[Callable[[int], None]]):
         self.deadline_ms = deadline_ms
         self._scheduler.wheel.put(self)
 
+    def by(self, deadline_ms: int, now_ms: int) -> None:
+        """Have it ring at or after a time, `soon` if that has come, unless it is to ring earlier anyway."""
+        if self in self._scheduler.wanted or deadline_ms >= NEVER:
+            return
+        if deadline_ms <= now_ms:
+            self.soon()
+        elif self._bucket is None or deadline_ms < self.deadline_ms:
+            self.set(deadline_ms)
+
     def soon(self) -> None:
         """Have it ring at once, but behind the requests that are there already: it is for work that goes on and on."""
         self.cancel()

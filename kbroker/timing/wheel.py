@@ -27,7 +27,7 @@ FEW_TIMERS = 8
 """In a bucket: so many are looked through for the earliest rather than moved down a level."""
 
 NOT_QUEUED = -1
-NEVER = 1 << 63  # as a deadline: of no timer
+NEVER = 2**63 - 1  # as a deadline: of no timer, and Kafka's largest time
 
 
 class Timer(Generic[Payload]):

@@ -35,6 +35,7 @@ from kbroker.sim.net import Net, Wire
 from kbroker.sim.peers import SimPeers
 from kbroker.sim.store import Ensemble, SimSession
 from kbroker.sim.world import World
+from kbroker.timing import Scheduler
 from protocol.apis import BY_KEY
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header, parse_request_header, parse_response_header
@@ -92,7 +93,9 @@ class Node(Machine):
 
     def _assemble(self) -> Broker:
         configs, facts = Configs(BrokerLayers(static=self._static)), FactQueue()
-        parts = Surroundings(self.disk, self.clock, SimRandom(self.chance.randrange(1 << 62)))
+        parts = Surroundings(
+            self.disk, self.clock, SimRandom(self.chance.randrange(1 << 62)), Scheduler(self.world.now_ms)
+        )
         own = {"broker_id": self.id, "cluster_id": self._cluster_id}
         logs = load_logs(facts, configs, configs.broker.log_dirs, parts, **own)  # type: ignore[arg-type]
         self.store = self._cluster.ensemble.connect(self.post)

@@ -12,6 +12,7 @@ from kbroker.log.manager import LogManager, open_logs
 from kbroker.log.producers import Origin
 from kbroker.ports import Disk
 from kbroker.sim.clock import SimRandom
+from kbroker.timing import Scheduler
 from protocol.records import Record, legacy
 from protocol.records.content import build_batch
 from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
@@ -44,6 +45,7 @@ def open_directory(
         now_ms=0,
         wall_ms=wall_ms,
         tell=tell,
+        alarm=Scheduler().alarm(lambda now_ms: None),
     )
 
 

@@ -14,6 +14,7 @@ from kbroker.log.log_loader import LoadProgress
 from kbroker.log.manager import LogManager, open_logs
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
+from kbroker.timing import NEVER, Scheduler
 from tests.log.worlds import NOW, batch
 
 T = TypeVar("T")
@@ -43,9 +44,16 @@ def start(
         now_ms=0,
         wall_ms=NOW,
         tell=[].append,
+        alarm=Scheduler().alarm(lambda now_ms: None),
         progress=progress,
         begin_compaction=begin,
     )
+
+
+def wakes_ms(manager: LogManager) -> int:
+    """When a manager wants `due` to be called: 0 for at once."""
+    alarm = manager.alarm
+    return 0 if alarm in alarm._scheduler.wanted else alarm.deadline_ms if alarm.pending else NEVER
 
 
 def told(manager: LogManager, kind: type[T]) -> list[T]:

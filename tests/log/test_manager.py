@@ -22,8 +22,9 @@ from kbroker.log.names import CLEANER_OFFSETS, LOG_START_OFFSETS, TopicPartition
 from kbroker.log.producers import Origin
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
+from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode, KafkaError
-from tests.log.managers import CONFIG, TOPIC_ID, append, create, names, notices, run_jobs, start, text, told
+from tests.log.managers import CONFIG, TOPIC_ID, append, create, names, notices, run_jobs, start, text, told, wakes_ms
 from tests.log.worlds import NOW, all_offsets, batch, marker
 
 # ---- coming up
@@ -156,6 +157,7 @@ def test_directories_are_loaded_by_the_runner_side_by_side() -> None:
         now_ms=0,
         wall_ms=NOW,
         tell=lambda fact: None,
+        alarm=Scheduler().alarm(lambda now_ms: None),
         run_all=run_all,
     )
     assert given == [2]
@@ -666,7 +668,7 @@ def test_what_has_nothing_new_to_say_of_many_partitions_is_not_looked_at_with_ea
         change(manager, index)
         run_jobs(manager)
     assert (looks[LOG_START_OFFSETS], looks[CLEANER_OFFSETS]) == (1, 1)
-    for now_ms in (manager.due_ms, 1_000, 2_000):
+    for now_ms in (wakes_ms(manager), 1_000, 2_000):
         manager.due(now_ms, NOW)
         run_jobs(manager, now_ms)
     assert (looks[LOG_START_OFFSETS], looks[CLEANER_OFFSETS]) == (2, 2)

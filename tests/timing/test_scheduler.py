@@ -249,3 +249,21 @@ def test_what_is_wanted_at_once_rings_in_its_turn_once_for_each_time_that_it_is_
     before = list(rang)
     scheduler.ring_wanted(10)
     assert (before, rang, scheduler.has_work, alarm.pending) == (["behind it"], ["behind it", "again"], True, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "asked_ms", "rings"),
+    [(None, 30, 30), (50, 30, 30), (20, 30, 20), (20, 10, "soon"), (None, 2**63 - 1, None)],
+    ids=["not set", "set for later", "set for earlier", "asked for what is over", "never"],
+)
+def test_an_alarm_that_is_wanted_by_a_time_rings_no_later(
+    before: int | None, asked_ms: int, rings: int | str | None
+) -> None:
+    scheduler = Scheduler(10)
+    alarm = scheduler.alarm(lambda now_ms: None)
+    if before is not None:
+        alarm.set(before)
+    alarm.by(asked_ms, 10)
+    assert ("soon" if scheduler.has_work else alarm.deadline_ms if alarm.pending else None) == rings
+    alarm.by(15, 10)
+    assert (alarm in scheduler.wanted, alarm.deadline_ms == 15) == (rings == "soon", rings != "soon")

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kbroker.log.cleaner.compaction import Compacting, LastOfProducer, Plan
     from kbroker.log.directory import LogDirectory
     from kbroker.log.log import Log
+    from kbroker.timing import Alarm
 
 _SWEEP = 256  # logs looked at in one turn of the loop
 
@@ -151,7 +152,7 @@ class _Cleaning:
 
 
 class Cleaner:
-    """Compacts the logs of a broker. due_ms: when to call `due` next. figures: what there is to tell of it."""
+    """Compacts the logs of a broker. figures: what there is to tell of it."""
 
     def __init__(
         self,
@@ -160,9 +161,12 @@ class Cleaner:
         random: Random,
         config: CleanerConfig,
         tell: Callable[[object], None],
+        alarm: Alarm,
         begin: BeginCompaction | None = None,
     ) -> None:
-        """directories: where each partition's log is. begin: makes compactions; None: in this process."""
+        """directories: where each partition's log is. alarm: rings when `due` is to be called. begin: makes
+        compactions; None: in this process.
+        """
         self._directories = directories
         self._disk = disk
         self._random = random
@@ -178,13 +182,15 @@ class Cleaner:
         self._wall_ms = 0
         self._seen = (0.0, 0)  # by the sweep under way: the highest ratio, and by how much a log is overdue
         self.figures = CleanerFigures()
-        self.due_ms = 0
+        self._alarm = alarm
+        self._due_ms = 0  # when to look for work again
 
     def reconfigure(self, config: CleanerConfig) -> None:
         """Take other settings, for what begins from now on."""
         if config != self._config:
             self._config = config
-            self.due_ms = 0
+            self._due_ms = 0
+            self._alarm.soon()
 
     @property
     def uncleanable(self) -> list[TopicPartition]:
@@ -208,17 +214,20 @@ class Cleaner:
 
     # ---- choosing
 
-    def due(self, now_ms: int, wall_ms: int) -> int:
-        """Look for work, at some logs; returns when to call again."""
+    def due(self, now_ms: int, wall_ms: int) -> None:
+        """Look for work, at some logs."""
         self._wall_ms = wall_ms
         for cleaning in list(self._running.values()):
             if not cleaning.directory.online and cleaning.is_waiting:
                 self._end(cleaning, now_ms)
-        if now_ms < self.due_ms:
-            return self.due_ms
+        if now_ms >= self._due_ms:
+            self._due_ms = self._look(now_ms, wall_ms)
+        self._alarm.by(self._due_ms, now_ms)
+
+    def _look(self, now_ms: int, wall_ms: int) -> int:
+        """Returns when to look again."""
         if not self._config.enable or len(self._running) >= self._config.threads:
-            self.due_ms = now_ms + max(1, self._config.backoff_ms) if self._config.enable else NEVER
-            return self.due_ms
+            return now_ms + max(1, self._config.backoff_ms) if self._config.enable else NEVER
         if self._sweep is None:
             self._sweep, self._best, self._is_held_up = iter(list(self._directories)), None, False
             self._seen = (0.0, 0)
@@ -230,16 +239,20 @@ class Cleaner:
             log = self._log(found)
             if log is not None and log.is_configured and log.config.compact and len(log.segments) > 1:
                 self._look_at(found, log, wall_ms)
-        self.due_ms = now_ms
-        if self._sweep is None:
-            self.figures.swept_ms = wall_ms
-            self.figures.dirtiest_ratio, self.figures.overdue_ms = self._seen
-            self.due_ms = now_ms + max(1, self._config.backoff_ms)
-            if self._best is not None:
-                self._start(self._best[1], now_ms, wall_ms)
-                if len(self._running) < self._config.threads:
-                    self.due_ms = now_ms
-        return self.due_ms
+        if self._sweep is not None:
+            return now_ms
+        self.figures.swept_ms = wall_ms
+        self.figures.dirtiest_ratio, self.figures.overdue_ms = self._seen
+        self._due_ms = now_ms + max(1, self._config.backoff_ms)
+        if self._best is not None:
+            self._start(self._best[1], now_ms, wall_ms)
+            if len(self._running) < self._config.threads:
+                return now_ms
+        return self._due_ms
+
+    def _look_by(self, due_ms: int, now_ms: int) -> None:
+        self._due_ms = min(self._due_ms, due_ms)
+        self._alarm.by(self._due_ms, now_ms)
 
     def _look_at(self, partition: TopicPartition, log: Log, wall_ms: int) -> None:
         if partition in self._running or self._uncleanable.get(partition) is log:
@@ -267,7 +280,7 @@ class Cleaner:
         """A checkpoint is on the disk: a log may have waited for it."""
         if name == RECOVERY_POINTS and self._is_held_up:
             self._is_held_up = False
-            self.due_ms = min(self.due_ms, now_ms)
+            self._look_by(now_ms, now_ms)
 
     # ---- one log
 
@@ -325,7 +338,7 @@ class Cleaner:
         if rate > 0:
             self._busy_until_ms = max(now_ms, self._busy_until_ms) + int(cleaning.newly_moved_bytes * 1000 / rate)
         cleaning.is_waiting = True
-        cleaning.directory.run_later(CleanPiece(cleaning, work), self._busy_until_ms)
+        cleaning.directory.run_later(CleanPiece(cleaning, work), self._busy_until_ms, now_ms)
 
     def finished(self, piece: CleanPiece, error: OSError | None, now_ms: int) -> None:
         """A piece has come back. error: what the disk said; the caller takes the directory offline.
@@ -344,7 +357,7 @@ class Cleaner:
             self._tell(Notice(f"{cleaning.partition}: is not compacted any more, until the next start: {piece.fault}"))
         if piece.fault is not None or piece.is_gone or not intact or not cleaning.directory.online:
             self._end(cleaning, now_ms)
-            self.due_ms = min(self.due_ms, now_ms + max(1, self._config.backoff_ms))
+            self._look_by(now_ms + max(1, self._config.backoff_ms), now_ms)
             return
         try:
             cleaning.step(piece, now_ms)
@@ -442,7 +455,7 @@ class Cleaner:
         figures.took_ms, figures.map_share = took_ms, compaction.map_share
         figures.read_bytes, figures.written_bytes = cleaning.bytes_before, after
         self._end(cleaning, now_ms)
-        self.due_ms = min(self.due_ms, now_ms)  # there may be more
+        self._look_by(now_ms, now_ms)  # there may be more
         before = cleaning.bytes_before
         self._tell(LogCleaned(cleaning.partition, log.cleaned_to, before, after, compaction.kept_records, took_ms))
 
