@@ -26,7 +26,6 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records import RecordError
 
 if TYPE_CHECKING:
-    from kbroker.log.log import Log
     from kbroker.metadata.cache import MetadataDelta
     from kbroker.replica import Partition
     from kbroker.timing import KeyedAlarms, Scheduler
@@ -81,7 +80,7 @@ class Runtime(Generic[S]):
         self._carry = carry
         self._timers: KeyedAlarms[TimerKey] = scheduler.alarms_by_key(self._rings)
         self._next_slice = scheduler.alarm(self._load_slice)
-        self._led: dict[int, tuple[Log, int]] = {}  # by partition led here: where its state is; the epoch last heard of
+        self._led: dict[int, tuple[Partition, int]] = {}  # by index: whose log has its state; the epoch last told
         self._loading: deque[_Loading[S]] = deque()
         self._unread: dict[int, _Loading[S]] = {}  # by partition: what could not be read, and is tried again
         self.give: Give  # is put in by who runs jobs
@@ -182,17 +181,17 @@ class Runtime(Generic[S]):
         if one was missed. Whoever led in that may have told other partitions of it, and they fence who comes with less.
         """
         index = partition.index
-        log, epoch = partition.log if is_leader else None, partition.leader_epoch
+        leads, epoch = is_leader and partition.log is not None, partition.leader_epoch
         led, led_epoch = self._led.get(index, (None, epoch))
-        if led is log and epoch <= led_epoch + 1:
-            if log is not None:
-                self._led[index] = log, epoch
+        if led is (partition if leads else None) and epoch <= led_epoch + 1:
+            if leads:
+                self._led[index] = partition, epoch
             return
         if led is not None:
             del self._led[index]
             self.resigned(index, now_ms)
-        if log is not None:
-            self._led[index] = log, epoch
+        if leads:
+            self._led[index] = partition, epoch
             self.elected(index, epoch, now_ms)
 
     def moved(self, partition: Partition, now_ms: int) -> None:

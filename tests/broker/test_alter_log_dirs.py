@@ -304,7 +304,7 @@ def test_the_groups_partition_moves_under_its_coordinator() -> None:
     assert move(world, other, "__consumer_offsets") is ErrorCode.NONE
     until(world, lambda: home_and_other(world, "__consumer_offsets")[0] == other)
     assert world.broker.groups.runtime.shards[0] is shard
-    assert world.broker.groups.runtime._led[0][0] is world.partition("__consumer_offsets").log
+    assert world.broker.groups.runtime._led[0][0] is world.partition("__consumer_offsets")
 
 
 def crash_while_moving(at: int, seed: int, *, power_loss: bool) -> bool:

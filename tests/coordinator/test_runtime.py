@@ -19,6 +19,7 @@ from protocol.records import RecordError
 from tests.coordinator.memory import MemoryStore, Read, at_once
 
 LOG, OTHER_LOG = SimpleNamespace(high_watermark=1), SimpleNamespace(high_watermark=1)
+REPLICAS: dict[int, SimpleNamespace] = {}  # by their logs
 
 
 class Counter(Shard[str]):
@@ -296,7 +297,10 @@ def test_marker_is_applied_where_a_shard_serves_and_met_in_the_log_where_it_load
 
 
 def partition(log: object = LOG, *, epoch: int = 1, is_leader: bool = True) -> Any:
-    return SimpleNamespace(index=0, log=log, leader_epoch=epoch, is_leader=is_leader)
+    """The replica that has a log: the same one each time, as it is by now."""
+    replica = REPLICAS.setdefault(id(log), SimpleNamespace(index=0, log=log))
+    replica.leader_epoch, replica.is_leader = epoch, is_leader
+    return replica
 
 
 def test_new_epoch_under_the_same_leader_keeps_the_shard() -> None:
@@ -316,7 +320,7 @@ def test_epochs_are_followed_one_by_one_and_one_that_was_missed_begins_anew() ->
     assert epochs == [1, 1, 1, 5, 5, 5]
 
 
-def test_leadership_of_another_log_begins_anew_and_without_one_ends() -> None:
+def test_leadership_by_another_replica_loads_again_and_without_one_ends() -> None:
     house = House()
     house.runtime.role_changed(partition(), 0, is_leader=True)
     house.runtime.role_changed(partition(OTHER_LOG, epoch=2), 0, is_leader=True)
