@@ -39,7 +39,8 @@ from kbroker.config.limits import (
     MANY_PARTITIONS,
 )
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.flat import place
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -50,7 +51,10 @@ if TYPE_CHECKING:
     from kbroker.broker.fetch_sessions import FetchSession, Key, Wanted
     from protocol.flat import Flat
 
-SESSION_ID = 7  # its place in a FetchRequest
+REPLICA_ID, REPLICA_STATE = place(FetchRequest, "replica_id"), place(FetchRequest, "replica_state")
+MAX_WAIT_MS, SESSION_ID = place(FetchRequest, "max_wait_ms"), place(FetchRequest, "session_id")
+TOPICS, RACK_ID = place(FetchRequest, "topics"), place(FetchRequest, "rack_id")
+INDEX = place(FetchPartition, "partition")
 BATCHES_SINCE = 4
 REPLICA_STATE_SINCE = 15  # KIP-903
 FOLLOWERS_NEED = (Operation.CLUSTER_ACTION,)
@@ -78,7 +82,7 @@ def _in_slices(request: Flat, call: Call) -> InSlices:
 def _fetch(request: Flat, call: Call, named: dict[Key, Wanted] | None = None) -> Result:
     """named: what the request names, if that has been looked at."""
     broker = call.broker
-    _, replica_id, (replica, _), max_wait_ms, _, _, _, _, _, _, _, rack_id = request
+    replica_id, (replica, _), max_wait_ms = request[REPLICA_ID], request[REPLICA_STATE], request[MAX_WAIT_MS]
     is_follower = (replica_id if call.version < REPLICA_STATE_SINCE else replica) >= 0 and call.version >= BATCHES_SINCE
     if is_follower and call.may_read is None and not broker.auth_helper.allows(call.session, *FOLLOWING):
         return with_permission(request, call, FOLLOWERS_NEED, fetch, _refuse)
@@ -94,7 +98,7 @@ def _fetch(request: Flat, call: Call, named: dict[Key, Wanted] | None = None) ->
         reader: Reader = OldReader(request, call, wanted)
     elif is_follower:
         reader = _follower(request, call, session, wanted)
-    elif rack_id and broker.config.replica_selector_class:
+    elif request[RACK_ID] and broker.config.replica_selector_class:
         from kbroker.api.fetch_nearest import NearestReader
 
         reader = NearestReader(request, call, session, wanted)
@@ -128,8 +132,8 @@ def _follower(request: Flat, call: Call, session: FetchSession | None, wanted: S
     """The reader of a replica's fetch, which has been noted as far as it says how far the replica is."""
     from kbroker.api.fetch_follower import FollowerReader
 
-    _, replica_id, replica_state, _, _, _, _, _, _, _, _, _ = request
-    replica_id, broker_epoch = (replica_id, -1) if call.version < REPLICA_STATE_SINCE else replica_state
+    says_state = call.version >= REPLICA_STATE_SINCE
+    replica_id, broker_epoch = request[REPLICA_STATE] if says_state else (request[REPLICA_ID], -1)
     reader = FollowerReader(request, call, session, wanted, replica_id=replica_id, broker_epoch=broker_epoch)
     reader.arrive()
     return reader
@@ -201,8 +205,10 @@ class ColdFetch(DelayedFetch):
 
 def _refuse(request: Flat, code: ErrorCode, text: str, version: int) -> Flat:
     """An error of the exchange as a whole; before sessions (v7), of each partition."""
-    _, _, _, _, _, _, _, _, _, topics, _, _ = request
-    answers = [(topic, topic_id, [failed_part(each[0], code) for each in named]) for topic, topic_id, named in topics]
+    answers = [
+        (topic, topic_id, [failed_part(partition[INDEX], code) for partition in partitions])
+        for topic, topic_id, partitions in request[TOPICS]
+    ]
     return 0, code, 0, answers, []
 
 

@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING
 from kbroker.api.fetch_reader import EMPTY, NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, Reader
 from kbroker.replica.nearest import LEADER, nearest_replica
 from protocol.errors import KafkaError
+from protocol.flat import place
+from protocol.messages.fetch import FetchRequest
+
+RACK_ID = place(FetchRequest, "rack_id")
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +33,7 @@ class NearestReader(Reader):
 
     def __init__(self, request: Flat, call: Call, session: FetchSession | None, wanted: Sequence[Wanted]) -> None:
         super().__init__(request, call, session, wanted)
-        _, _, _, _, _, _, _, _, _, _, _, self._rack = request
+        self._rack = request[RACK_ID]
 
     def may_answer(self) -> bool:
         """Also when a partition is to be read elsewhere."""

@@ -17,9 +17,9 @@ from kbroker.config.limits import MANY_PARTITIONS
 from kbroker.log.cold import NotReadyError
 from kbroker.log.isolation import TXN_COMMITTED, FetchIsolation
 from protocol.errors import ErrorCode, KafkaError
-from protocol.flat import default_tuple
+from protocol.flat import default_tuple, place
 from protocol.message import ZERO_UUID
-from protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, SnapshotId
+from protocol.messages.fetch import EpochEndOffset, FetchRequest, LeaderIdAndEpoch, PartitionData, SnapshotId
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -38,9 +38,11 @@ ZSTD_SINCE = 10  # KIP-110
 FOLLOWERS_SINCE = 11  # KIP-392
 NAMES_LEADERS_SINCE = 16  # KIP-951
 
+MIN_BYTES, MAX_BYTES = place(FetchRequest, "min_bytes"), place(FetchRequest, "max_bytes")
+ISOLATION_LEVEL = place(FetchRequest, "isolation_level")
 # A part of the answer: index, error_code, high_watermark, last_stable_offset, log_start_offset, diverging_epoch,
 # current_leader, snapshot_id, aborted_transactions, preferred_read_replica, records.
-ERROR_CODE, RECORDS = 1, 10
+ERROR_CODE, RECORDS = place(PartitionData, "error_code"), place(PartitionData, "records")
 NO_DIVERGENCE = default_tuple(EpochEndOffset)
 NO_LEADER = default_tuple(LeaderIdAndEpoch)
 NO_SNAPSHOT = default_tuple(SnapshotId)
@@ -76,15 +78,14 @@ class Reader:
 
     def __init__(self, request: Flat, call: Call, session: FetchSession | None, wanted: Sequence[Wanted]) -> None:
         """request: of FetchRequest."""
-        _, _, _, _, min_bytes, max_bytes, isolation_level, _, _, _, _, _ = request
         self._call, broker = call, call.broker
         self._replicas = broker.replicas
         self._session, (self._wanted, self._denied) = session, denied(wanted, call) if call.may_read else (wanted, ())
-        self._isolation = FetchIsolation.of(isolation_level)
+        self._isolation = FetchIsolation.of(request[ISOLATION_LEVEL])
         self._none_aborted: list[Any] | None = [] if self._isolation is TXN_COMMITTED else None
-        self._max_bytes = min(max_bytes, broker.config.fetch_max_bytes)
+        self._max_bytes = min(request[MAX_BYTES], broker.config.fetch_max_bytes)
         # more than may be sent cannot come together; where nothing may be read there is nothing to wait for
-        self._min_bytes: int = min(min_bytes, self._max_bytes) if self._wanted else 0
+        self._min_bytes: int = min(request[MIN_BYTES], self._max_bytes) if self._wanted else 0
         self._finds_some, self._gives_up = False, False
         self._cold = []
 
@@ -199,8 +200,11 @@ class Reader:
         for start in range(0, len(answers) or 1, MANY_PARTITIONS):
             some, is_last = answers[start : start + MANY_PARTITIONS], start + MANY_PARTITIONS >= len(answers)
             more = by_topic(some if session is None else session.news(some, is_last=is_last))
-            if topics and more and topics[-1][:2] == more[0][:2]:
-                topics[-1][2].extend(more.pop(0)[2])
+            if topics and more:
+                (name, topic_id, parts), (next_name, next_id, next_parts) = topics[-1], more[0]
+                if (name, topic_id) == (next_name, next_id):
+                    parts += next_parts
+                    del more[0]
             topics += more
             yield
         return 0, 0, 0 if session is None else session.id, topics, self._nodes

@@ -29,6 +29,6 @@ def current_leader(call: Call, topic: str | None, index: int, nodes: list[Flat])
         state = cache.partition(name, index)
         leader_id, epoch = UNKNOWN if state is None else (state.leader, state.leader_epoch)
     endpoint = cache.node(leader_id, call.session.listener)
-    if endpoint is not None and all(node[0] != leader_id for node in nodes):
+    if endpoint is not None and all(node_id != leader_id for node_id, _host, _port, _rack in nodes):
         nodes.append((leader_id, endpoint.host, endpoint.port, cache.brokers[leader_id].rack))
     return leader_id, epoch

@@ -29,14 +29,17 @@ from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
 from kbroker.log.times import TimeScan, TimeSearch, segment_starts
 from protocol.errors import ErrorCode, KafkaError
+from protocol.flat import place
 from protocol.messages.offsets import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
     EpochEndOffset,
+    ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from protocol.flat import Flat
     from protocol.messages.offsets import OffsetForLeaderPartition
 
+PARTITIONS, INDEX = place(ListOffsetsTopic, "partitions"), place(ListOffsetsPartition, "partition_index")
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 SINCE = {
     LATEST: 0,
@@ -78,7 +82,7 @@ def list_offsets(request: Flat, call: Call) -> InSlices:
 
     request: the fields of ListOffsetsRequest.
     """
-    replica_id, isolation_level, named_topics, _ = request
+    replica_id, isolation_level, named_topics, _timeout_ms = request
     twice = () if call.version == 0 else (yield from _named_twice(named_topics))  # who asks by 0 may want both ends
     isolation = FetchIsolation.of(isolation_level) if replica_id == CONSUMER else LOG_END
     topics = []
@@ -87,7 +91,7 @@ def list_offsets(request: Flat, call: Call) -> InSlices:
         answers: list[Flat] = []
         for asked in partitions:
             yield
-            index, _, timestamp, _ = asked
+            index, _epoch, timestamp, _most = asked
             try:
                 if (name, index) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is named twice")
@@ -110,14 +114,14 @@ def list_offsets(request: Flat, call: Call) -> InSlices:
 
 def _named_twice(topics: Sequence[Flat]) -> Generator[None, None, Container[tuple[str, int]]]:
     """The partitions that are named more than once. Consumers mostly ask about one."""
-    if len(topics) == 1 and len(topics[0][1]) == 1:
+    if len(topics) == 1 and len(topics[0][PARTITIONS]) == 1:
         return ()
     named: dict[str, set[int]] = {}  # a set of pairs would take 50 ms to go
     twice: set[tuple[str, int]] = set()
     count = 0
     for name, partitions in topics:
         of_topic = named.setdefault(name, set())
-        for index, _, _, _ in partitions:
+        for index, _epoch, _timestamp, _most in partitions:
             if index in of_topic:
                 twice.add((name, index))
             of_topic.add(index)
@@ -399,8 +403,9 @@ class DelayedDelete:
 
 
 def _refuse_list(request: Flat, code: ErrorCode, text: str, version: int) -> Flat:
-    _, _, topics, _ = request
-    return 0, [(name, [_failed(asked[0], code) for asked in partitions]) for name, partitions in topics]
+    _replica_id, _isolation_level, topics, _timeout_ms = request
+    failed = [(name, [_failed(asked[INDEX], code) for asked in partitions]) for name, partitions in topics]
+    return 0, failed
 
 
 def _refuse_epochs(

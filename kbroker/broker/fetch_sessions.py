@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.config.limits import MANY_PARTITIONS, PARTITIONS_IN_FETCH_SESSIONS, PARTITIONS_PER_FETCH
 from protocol.errors import ErrorCode, KafkaError
+from protocol.flat import place
 from protocol.message import ZERO_UUID
+from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 if TYPE_CHECKING:
     from kbroker.ports import Random
@@ -34,6 +36,14 @@ EVICT_AFTER_MS = 120_000  # Kafka's; a session used more recently keeps its slot
 TOPIC_IDS_SINCE = 13
 MUCH = 16  # this part of all that may be remembered: from here on large sessions end with their connections
 WANTED_BYTES = 320  # of memory that a partition in a session takes
+
+SESSION_ID, SESSION_EPOCH = place(FetchRequest, "session_id"), place(FetchRequest, "session_epoch")
+TOPICS, FORGOTTEN_TOPICS = place(FetchRequest, "topics"), place(FetchRequest, "forgotten_topics_data")
+INDEX = place(FetchPartition, "partition")
+ERROR_CODE, HIGH_WATERMARK = place(PartitionData, "error_code"), place(PartitionData, "high_watermark")
+LOG_START_OFFSET = place(PartitionData, "log_start_offset")
+DIVERGING_EPOCH = place(PartitionData, "diverging_epoch")
+PREFERRED_READ_REPLICA = place(PartitionData, "preferred_read_replica")
 
 TopicName = Callable[[bytes], str | None]
 
@@ -65,12 +75,14 @@ class Wanted:
 
     def update(self, partition: Flat) -> None:
         """Take what an exchange of the session says anew."""
-        self.index, self.current_leader_epoch, self.fetch_offset, last_epoch, log_start_offset, most, _, _ = partition
-        self.last_fetched_epoch, self.log_start_offset, self.max_bytes = last_epoch, log_start_offset, most
+        index, leader_epoch, offset, last_epoch, log_start_offset, max_bytes, _directory_id, _high_watermark = partition
+        self.index, self.current_leader_epoch, self.fetch_offset = index, leader_epoch, offset
+        self.last_fetched_epoch, self.log_start_offset, self.max_bytes = last_epoch, log_start_offset, max_bytes
 
     def has_news(self, part: Flat, size: int) -> bool:
         """Whether the client has to be told; remembers what it is told. part: of the answer (`api/fetch_reader.py`)."""
-        _, code, high_watermark, _, log_start, (diverging_epoch, _), _, _, _, preferred_read_replica, _ = part
+        code, high_watermark, log_start = part[ERROR_CODE], part[HIGH_WATERMARK], part[LOG_START_OFFSET]
+        (diverging_epoch, _end), preferred_read_replica = part[DIVERGING_EPOCH], part[PREFERRED_READ_REPLICA]
         is_new = (
             size > 0
             or code != 0
@@ -110,14 +122,17 @@ class FetchSession:
 
         is_last: whether the response has no more of them.
         """
-        told = [(answer, answer[0].has_news(answer[1], answer[2])) for answer in answers]
-        for (wanted, _, size), _ in told:
+        told = []
+        is_full, self.is_full = self.is_full, self.is_full and not is_last
+        for answer in answers:
+            wanted, part, size = answer
+            if wanted.has_news(part, size) or is_full:
+                told.append(answer)
             if size:
                 key = self._key(wanted)
                 if self.partitions.get(key) is wanted:  # no later request has named it anew
                     self.partitions[key] = self.partitions.pop(key)
-        is_full, self.is_full = self.is_full, self.is_full and not is_last
-        return [answer for answer, is_new in told if is_new or is_full]
+        return told
 
     def _key(self, wanted: Wanted) -> Key:
         return (wanted.topic_id if self.uses_ids else wanted.topic, wanted.index)
@@ -135,7 +150,7 @@ class FetchSession:
         for topic, topic_id, partitions in topics:
             name = topic_name(topic_id) if self.uses_ids else topic
             for partition in partitions:
-                key = (topic_id if self.uses_ids else name, partition[0])
+                key = (topic_id if self.uses_ids else name, partition[INDEX])
                 known = self.partitions.get(key)
                 if known is None:
                     self.partitions[key] = Wanted(name, topic_id, partition)
@@ -200,11 +215,11 @@ class FetchSessions:
         INVALID_REQUEST.
         """
         uses_ids = version >= TOPIC_IDS_SINCE
-        _, _, _, _, _, _, _, session_id, session_epoch, topics, forgotten, _ = request
+        session_id, session_epoch, topics = request[SESSION_ID], request[SESSION_EPOCH], request[TOPICS]
         if session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
             session = self._continue(session_id, session_epoch, now_ms, uses_ids=uses_ids)
             before = len(session.partitions)
-            session.change(topics, forgotten, topic_name, named)
+            session.change(topics, request[FORGOTTEN_TOPICS], topic_name, named)
             self.partitions += len(session.partitions) - before
             if not session.partitions:
                 del self._sessions[session.id]
@@ -270,14 +285,13 @@ class FetchSessions:
 
 def named_in_slices(request: Flat, version: int, topic_name: TopicName) -> Generator[None, None, dict[Key, Wanted]]:
     """What a large request names, some partitions at a time; the last word counts on one that it names twice."""
-    _, _, _, _, _, _, _, _, _, topics, _, _ = request
     partitions: dict[Key, Wanted] = {}
     count = 0
-    for topic, topic_id, named in topics:
+    for topic, topic_id, named in request[TOPICS]:
         uses_ids = version >= TOPIC_IDS_SINCE
         name, its_id = (topic_name(topic_id), topic_id) if uses_ids else (topic, ZERO_UUID)
         for partition in named:
-            partitions[its_id if uses_ids else topic, partition[0]] = Wanted(name, its_id, partition)
+            partitions[its_id if uses_ids else topic, partition[INDEX]] = Wanted(name, its_id, partition)
             count += 1
             if not count % MANY_PARTITIONS:
                 yield
@@ -290,12 +304,12 @@ def _all_of(topics: list[Flat], topic_name: TopicName) -> dict[Key, Wanted]:
     for _, topic_id, named in topics:
         name = topic_name(topic_id)
         for partition in named:
-            partitions[topic_id, partition[0]] = Wanted(name, topic_id, partition)
+            partitions[topic_id, partition[INDEX]] = Wanted(name, topic_id, partition)
     return partitions
 
 
 def _all_named(topics: list[Flat]) -> dict[Key, Wanted]:
     """The same, of a request of names."""
     return {
-        (name, partition[0]): Wanted(name, ZERO_UUID, partition) for name, _, named in topics for partition in named
+        (name, partition[INDEX]): Wanted(name, ZERO_UUID, partition) for name, _, named in topics for partition in named
     }

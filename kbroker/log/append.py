@@ -28,6 +28,7 @@ from protocol.records.batch import (
     CODEC_MASK,
     CONTROL,
     COUNT,
+    CRC,
     HEADER_SIZE,
     LAST_DELTA,
     LENGTH,
@@ -276,11 +277,10 @@ def _stamped(
 def _checked(records: memoryview, config: LogConfig, origin: Origin) -> tuple[memoryview, HeaderTuple]:
     """The only batch in `records` and its header, as far as one can tell without a look at its records."""
     given = len(records)
-    if given < HEADER_SIZE or records[16] != MAGIC:
+    if given < HEADER_SIZE or records[MAGIC_AT] != MAGIC:
         raise _unreadable(records)
     header: HeaderTuple = unpack_header(records, 0)
-    base_offset, length, _, _, crc, attributes, delta, _, _, producer_id, _, sequence, count = header
-    size = length + LENGTH_OVERHEAD
+    crc, size = header[CRC], header[LENGTH] + LENGTH_OVERHEAD
     if size > given or size < HEADER_SIZE:
         raise _unreadable(records)
     if size > config.max_message_bytes:
@@ -289,10 +289,8 @@ def _checked(records: memoryview, config: LogConfig, origin: Origin) -> tuple[me
         raise _refused(ErrorCode.CORRUPT_MESSAGE, f"checksum {crc:#010x} stored, not that of the batch")
     if given != size:
         records = _only_batch(records, size)
-    if origin is Origin.CLIENT and (
-        base_offset or count <= 0 or delta != count - 1 or attributes & CONTROL or (producer_id >= 0 > sequence)
-    ):
-        raise _not_a_clients(header)
+    if origin is Origin.CLIENT:
+        _check_as_a_clients(header)
     return records, header
 
 
@@ -491,11 +489,12 @@ def plan_as_follower(records: memoryview, *, next_offset: int, config: LogConfig
         position = after
     if not batches:
         return None
+    _header, first_offset, _timestamp = batches[0]
     return AppendPlan(
         batches,
         [records if position == end else records[:position]],
         position,
-        batches[0][1],
+        first_offset,
         last_offset,
         max_timestamp,
         max_timestamp_offset,
@@ -530,7 +529,7 @@ def marker_of(batch: memoryview, header: HeaderTuple) -> Marker:
 def may_abort(plan: AppendPlan, producers: Producers) -> bool:
     """Whether a plan has a marker that aborts what its producer may have open."""
     at = 0
-    for header, _, _ in plan.batches:
+    for header, _base_offset, _timestamp in plan.batches:
         if header[ATTRIBUTES] & CONTROL and header[COUNT] > 0:
             entry = producers.get(header[PRODUCER_ID])
             has_begun = len(plan.batches) > 1 or (entry is not None and entry.txn_first_offset >= 0)
@@ -575,8 +574,8 @@ def _unreadable(records: memoryview) -> KafkaError:
     return _refused(ErrorCode.CORRUPT_MESSAGE, "a batch with negative offsets")
 
 
-def _not_a_clients(header: HeaderTuple) -> KafkaError:
-    """Which rule for producers' batches is broken; only called once one is."""
+def _check_as_a_clients(header: HeaderTuple) -> None:
+    """Raises: KafkaError, naming the rule for producers' batches that is broken."""
     base_offset, delta, count = header[BASE_OFFSET], header[LAST_DELTA], header[COUNT]
     if base_offset:
         reason = f"base offset {base_offset}, a producer sends 0"
@@ -586,6 +585,8 @@ def _not_a_clients(header: HeaderTuple) -> KafkaError:
         reason = f"{count} records and a last offset delta of {delta}"
     elif header[ATTRIBUTES] & CONTROL:
         reason = "a producer may not write control records"
-    else:
+    elif header[PRODUCER_ID] >= 0 > header[BASE_SEQUENCE]:
         reason = f"sequence {header[BASE_SEQUENCE]} of producer {header[PRODUCER_ID]}"
-    return _refused(ErrorCode.INVALID_RECORD, reason)
+    else:
+        return
+    raise _refused(ErrorCode.INVALID_RECORD, reason)

@@ -87,6 +87,7 @@ class BatchSpan(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+LAST_SEQUENCE, LAST_OFFSET, OFFSET_DELTA, TIMESTAMP = range(4)  # the places in it, for what is done with each batch
 _span = tuple.__new__  # a BatchSpan of four values, without its constructor's detour
 
 
@@ -139,7 +140,7 @@ class ProducerEntry:
     @property
     def last_offset(self) -> int:
         """Of what the producer, or its coordinator, has written last, as far as that is known."""
-        return max(self.marker_offset, self.batches[-1][1]) if self.batches else self.marker_offset
+        return max(self.marker_offset, self.batches[-1][LAST_OFFSET]) if self.batches else self.marker_offset
 
     def duplicate_of(self, epoch: int, base_sequence: int, last_offset_delta: int) -> BatchSpan | None:
         """The kept batch with exactly this sequence range, if any."""
@@ -147,7 +148,7 @@ class ProducerEntry:
             return None
         last_sequence = (base_sequence + last_offset_delta) & LARGEST_SEQUENCE
         for batch in self.batches:
-            if batch[0] == last_sequence and batch[2] == last_offset_delta:
+            if batch[LAST_SEQUENCE] == last_sequence and batch[OFFSET_DELTA] == last_offset_delta:
                 return batch
         return None
 
@@ -160,7 +161,7 @@ class ProducerEntry:
         elif len(batches) == BATCHES_KEPT:
             del batches[0]
         batches.append(span)
-        self.last_timestamp = span[3]
+        self.last_timestamp = span[TIMESTAMP]
 
 
 class Account(Protocol):
@@ -224,7 +225,9 @@ class Producers:
         if entry is None or origin is _REPLICATION:
             return None
         batches = entry.batches
-        if not (batches and base_sequence == batches[-1][0] + 1 and epoch == entry.epoch):  # not next, as nearly always
+        if not (
+            batches and base_sequence == batches[-1][LAST_SEQUENCE] + 1 and epoch == entry.epoch
+        ):  # not next, as nearly always
             if origin is _CLIENT:
                 duplicate = entry.duplicate_of(epoch, base_sequence, header[LAST_DELTA])
                 if duplicate is not None:
@@ -465,7 +468,7 @@ def _check_sequence(producer_id: int, entry: ProducerEntry, epoch: int, base_seq
                 f"producer {producer_id} starts its epoch {epoch} with sequence {base_sequence}",
             )
         return
-    last = entry.batches[-1][0] if entry.batches else NONE
+    last = entry.batches[-1][LAST_SEQUENCE] if entry.batches else NONE
     if base_sequence != last + 1 and not (base_sequence == 0 and last == LARGEST_SEQUENCE):
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

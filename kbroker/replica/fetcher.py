@@ -19,13 +19,14 @@ Source: AbstractFetcherThread and ReplicaFetcherThread of Apache Kafka 3.9, by b
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from kbroker.log.append import UnexpectedOffsetError
 from kbroker.ports import FlatRequest
 from protocol.errors import ErrorCode, KafkaError
+from protocol.flat import place
 from protocol.message import ZERO_UUID
-from protocol.messages.fetch import FetchRequest
+from protocol.messages.fetch import FetchRequest, PartitionData
 from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.namedtuple import NamedTuple
 
@@ -43,6 +44,9 @@ log = logging.getLogger("kbroker.replicas")
 
 WITH_IDS_VERSION, WITH_NAMES_VERSION = 17, 12
 LIST_OFFSETS_VERSION = 7
+INDEX, ERROR_CODE = place(PartitionData, "partition_index"), place(PartitionData, "error_code")
+HIGH_WATERMARK, LOG_START_OFFSET = place(PartitionData, "high_watermark"), place(PartitionData, "log_start_offset")
+DIVERGING_EPOCH, RECORDS = place(PartitionData, "diverging_epoch"), place(PartitionData, "records")
 NO_SESSION, INITIAL_EPOCH = 0, 0
 LARGEST_EPOCH = 2**31 - 1
 CONSUMER = (-1, -1)  # the replica state of who says otherwise that it is a follower
@@ -281,10 +285,11 @@ class Fetcher:
     def _parts_of(self, partition: Partition, topics: list[Flat]) -> list[Any]:
         """Where a partition is named next in a request: with those of its topic just before it, as order counts."""
         name, topic_id = ("", partition.topic_id) if self._uses_ids else (partition.topic, ZERO_UUID)
-        if not topics or topics[-1][:2] != (name, topic_id):
-            topics.append((name, topic_id, []))
-        parts: list[Any] = topics[-1][2]
-        return parts
+        last_name, last_id, parts = topics[-1] if topics else (None, None, [])
+        if last_name != name or last_id != topic_id:
+            parts = []
+            topics.append((name, topic_id, parts))
+        return cast("list[Any]", parts)
 
     def _must_wait(self, following: Following) -> bool:
         """Also for an fsync that flush.messages asks for: the next fetch says that the follower has what came."""
@@ -315,7 +320,7 @@ class Fetcher:
     def answered(self, response: Flat, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
         """Append what came, cut what diverges, note what failed. response: the fields of FetchResponse."""
         self.is_asking = False
-        _, error_code, session_id, topics, _ = response
+        _throttle_time_ms, error_code, session_id, topics, _node_endpoints = response
         if error_code != ErrorCode.NONE:
             log.info("%r: the session is over: %s", self, ErrorCode.of(error_code).name)
             self.begin_session()
@@ -328,7 +333,7 @@ class Fetcher:
         for topic, topic_id, parts in topics:
             named_by = topic_id if self._uses_ids else topic
             for data in parts:
-                following = named.get((named_by, data[0]))
+                following = named.get((named_by, data[INDEX]))
                 if following is not None and self._is_answer(following):
                     self._take(following, data, now_ms, wall_ms, backoff_ms)
                     is_missed |= following.is_cut  # what it says of the high watermark is for what comes after the cut
@@ -358,14 +363,12 @@ class Fetcher:
         own = partition.log
         if own is None or partition not in self._following:
             return False
-        _, _, high_watermark, _, log_start_offset, _, _, _, _, _, records = data
-        is_new: bool = high_watermark > own.high_watermark or log_start_offset > own.log_start_offset
-        return is_new and not records
+        is_new: bool = data[HIGH_WATERMARK] > own.high_watermark or data[LOG_START_OFFSET] > own.log_start_offset
+        return is_new and not data[RECORDS]
 
     def _take(self, following: Following, data: Flat, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
         """data: the fields of PartitionData."""
-        _, error_code, high_watermark, _, log_start_offset, (epoch, end_offset), _, _, _, _, records = data
-        code = ErrorCode.of(error_code)
+        code, (epoch, end_offset), records = ErrorCode.of(data[ERROR_CODE]), data[DIVERGING_EPOCH], data[RECORDS]
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             following.look = LATEST
             self._looking[following] = self._changed[following] = None
@@ -379,7 +382,7 @@ class Fetcher:
             try:
                 if records is not None and len(records):
                     self._append_answer(following, records, now_ms, wall_ms)
-                self._follow_bounds(following, high_watermark, log_start_offset)
+                self._follow_bounds(following, data[HIGH_WATERMARK], data[LOG_START_OFFSET])
             except UnexpectedOffsetError as error:
                 self._begin_within_a_batch(following, error.first_offset, records, now_ms + backoff_ms)
             except KafkaError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kbroker.sim.checks import whole_batches
 from protocol.namedtuple import NamedTuple
 from protocol.records import legacy
-from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, MAGIC_AT, BatchHeader, check, unpack_header
+from protocol.records.batch import LAST_DELTA, LENGTH_OVERHEAD, MAGIC, MAGIC_AT, BatchHeader, check, unpack_header
 from protocol.records.content import parse_records
 
 if TYPE_CHECKING:
@@ -50,6 +50,6 @@ def pieces(data: memoryview) -> Iterator[Piece]:
     while position < len(data):
         offset, length = _START.unpack_from(data, position)
         piece = data[position : position + length + LENGTH_OVERHEAD]
-        behind = 0 if piece[MAGIC_AT] < MAGIC else unpack_header(piece, 0)[6]
+        behind = 0 if piece[MAGIC_AT] < MAGIC else unpack_header(piece, 0)[LAST_DELTA]
         yield Piece(offset, offset + behind, piece)
         position += len(piece)

@@ -236,14 +236,15 @@ def set_max_timestamp(buffer: Writable, position: int, max_timestamp: int, *, lo
     max_timestamp: ms; with log_append_time it becomes every record's timestamp. Attribute bits that Kafka does not
     define (7 to 15) are cleared when it writes, as Kafka does.
     """
-    _, length, _, magic, _, attributes, _, _, current, *_ = unpack_header(buffer, position)
-    assert magic == MAGIC, magic
+    header = unpack_header(buffer, position)
+    assert header[MAGIC_BYTE] == MAGIC, header
+    attributes = header[ATTRIBUTES]
     wanted = attributes | LOG_APPEND_TIME if log_append_time else attributes & ~LOG_APPEND_TIME
-    if wanted == attributes and current == max_timestamp:
+    if wanted == attributes and header[MAX_TIMESTAMP] == max_timestamp:
         return
     _INT64.pack_into(buffer, position + MAX_TIMESTAMP_AT, max_timestamp)
     _CRC_ATTRIBUTES.pack_into(buffer, position + CRC_AT, 0, wanted & 0x7F)
-    write_crc(buffer, position, length + LENGTH_OVERHEAD)
+    write_crc(buffer, position, size_of(header))
 
 
 def write_crc(buffer: Writable, position: int, size: int) -> int:

@@ -30,16 +30,19 @@ from protocol.records.batch import (
     CODEC_MASK,
     CONTROL,
     COUNT,
+    CRC,
     DELETE_HORIZON,
     HEADER,
     HEADER_SIZE,
     LAST_DELTA,
+    LEADER_EPOCH,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
     MAGIC_AT,
     MAX_TIMESTAMP,
     NO_TIMESTAMP,
+    PRODUCER_ID,
     TRANSACTIONAL,
     check,
     last_offset_of,
@@ -242,7 +245,7 @@ def kept_of_batch(
     if attributes & CONTROL and not marks_nothing:
         return Kept(whole, last_offset_of(header), header[MAX_TIMESTAMP], count)
     body, start, end = batch_body(buffer, position, header, limit)
-    latest, _, earliest, _, _ = walk(body, start, end, count, header[BASE_TIMESTAMP])
+    latest, _latest_at, earliest, _keyless, _disordered = walk(body, start, end, count, header[BASE_TIMESTAMP])
     kept, tombstones, highest = count, 0, latest - header[BASE_TIMESTAMP]
     if not attributes & CONTROL:
         drop_tombstones = bool(attributes & DELETE_HORIZON) and now_ms >= header[BASE_TIMESTAMP]
@@ -283,13 +286,13 @@ def _rebuilt(
     out = bytearray(HEADER_SIZE)
     out += codec_of(codec_id).compress(body) if codec_id else body
     length = len(out) - LENGTH_OVERHEAD
-    producer = header[9:12]
+    producer = header[PRODUCER_ID:COUNT]
     HEADER.pack_into(
         out,
         0,
         header[BASE_OFFSET],
         length,
-        *header[2:4],
+        *header[LEADER_EPOCH:CRC],
         0,
         attributes,
         header[LAST_DELTA],
@@ -372,13 +375,13 @@ def _open_messages(buffer: memoryview, position: int, limit: int) -> _Opened:
     if magic > 1:
         raise RecordError(ErrorCode.CORRUPT_MESSAGE, position, f"magic {magic} is not 0, 1 or 2")
     for end in (min(len(buffer), position + _RUN_BYTES), len(buffer)):
-        count, stop, latest, _, _, _, last_offset = walk_messages(buffer, position, end, magic)
+        count, stop, latest, _earliest, _keyless, _stamped, last_offset = walk_messages(buffer, position, end, magic)
         if count:
             return _Opened(magic, buffer, position, stop, count, 0, last_offset, latest, stop, None)
     wrapper = next(legacy.scan(buffer, position))
     legacy.check_crc(buffer, wrapper)
     body = legacy.decompressed(buffer, wrapper, limit)
-    count, stop, latest, _, _, _, last = walk_messages(body, 0, len(body), magic)
+    count, stop, latest, _earliest, _keyless, _stamped, last = walk_messages(body, 0, len(body), magic)
     if not count:
         raise RecordError(ErrorCode.INVALID_RECORD, position, "a wrapper without messages")
     base_offset = legacy.base_of(wrapper, last) if magic else 0
