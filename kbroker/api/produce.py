@@ -44,11 +44,11 @@ from kbroker.log.append import LOW_ATTRIBUTES_AT, UnpreparedError
 from kbroker.log.errors import RefusedRecordsError
 from kbroker.log.prepare import COPIED_BYTES, Opened, is_small, prepare
 from kbroker.log.producers import Origin
-from kbroker.replica.partition import ALL_REPLICAS
+from kbroker.replica.partition import ALL_REPLICAS, Partition
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode, KafkaError
-from protocol.flat import default_tuple
-from protocol.messages.produce import LeaderIdAndEpoch, ProduceRequest, ProduceResponse
+from protocol.flat import default_tuple, place
+from protocol.messages.produce import LeaderIdAndEpoch, PartitionProduceResponse, ProduceRequest, ProduceResponse
 from protocol.records import RecordError
 from protocol.records.batch import (
     ATTRIBUTES,
@@ -64,13 +64,12 @@ from protocol.records.batch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Sequence
 
     from kbroker.api.call import Answer, Call, InSlices, Result, Signal, Waiting
     from kbroker.broker.jobs import Job
-    from kbroker.log.append import AppendPlan
+    from kbroker.log.append import AppendPlan, Opener
     from kbroker.log.log import Log
-    from kbroker.replica import Partition
     from protocol.flat import Flat
 
 TOPIC_IDS_SINCE = 13
@@ -93,15 +92,10 @@ _SAY_NO_LOG_START = frozenset(  # in Kafka, too: nothing here, or nothing that a
     }
 )
 NO_LEADER = default_tuple(LeaderIdAndEpoch)
-# A part of the answer: index, error_code, base_offset, log_append_time_ms, log_start_offset, record_errors,
-# error_message, current_leader.
-RECORD_ERRORS = 5
+RECORD_ERRORS = place(PartitionProduceResponse, "record_errors")
 # A batch that was written, where it ends, and the place of its part of the answer: a list, and an index into it.
 Appended: TypeAlias = "list[tuple[Partition, int, list[Flat], int]]"
-# What one request has come to so far: what was written, and somebody else has to be waited for; batches that have to be
-# made anew first; for each batch that failed, how many records had been named as refused by then; and the addresses of
-# leaders that are named.
-Gathered: TypeAlias = "tuple[Appended, list[Unprepared], list[int], list[Flat]]"
+Put: TypeAlias = "Callable[[Partition, memoryview, int, int, Opener], int | AppendPlan]"
 ADMIN_CLIENT = "__admin_client"  # the client id by which Kafka, too, lets a client write to internal topics
 
 
@@ -111,106 +105,127 @@ class UnverifiedError(KafkaError):
 
 def produce(request: Flat, call: Call) -> Result:
     """Append every partition's batch; answer when acks says so. request: the fields of ProduceRequest."""
-    transactional_id, acks, _, topic_data = request
+    transactional_id, acks, _timeout_ms, topic_data = request
     if acks not in (0, 1, -1):
         return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, "", call.version)
     if transactional_id is not None and call.verified is None and _waits_for_coordinator(request, call):
         return FIRST
+    writing = Writing(request, call)
     if call.is_large:
-        return _in_slices(request, call)
-    topics: list[Flat] = []
-    gathered: Gathered = ([], [], [], [])
+        return _in_slices(topic_data, writing)
+    topics = writing.topics
     for topic, topic_id, partition_data in topic_data:
         name = topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, partition_data, call)
         answers: list[Flat] = []
-        _append(call, request, name, partition_data, answers, gathered)
+        writing.append(name, partition_data, answers)
         topics.append((topic, topic_id, answers))
-    if acks and not any(gathered):  # as nearly always with acks=1: all is written
-        return topics, 0, gathered[3]
-    return _conclude(request, call, topics, gathered)
+    if acks and not writing.appended and not writing.unprepared:  # as nearly always with acks=1: all is written
+        return topics, 0, writing.nodes
+    return writing.conclude(call.now_ms)
 
 
-def _in_slices(request: Flat, call: Call) -> InSlices:
+def _in_slices(topic_data: list[Flat], writing: Writing) -> InSlices:
     """`produce` of many partitions or bytes: one partition after the other."""
-    *_, topic_data = request
-    topics: list[Flat] = []
-    gathered: Gathered = ([], [], [], [])
+    call = writing.call
     for topic, topic_id, partition_data in topic_data:
         answers: list[Flat] = []
-        topics.append((topic, topic_id, answers))
+        writing.topics.append((topic, topic_id, answers))
         for each in partition_data:
             name = topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, [each], call)
-            _append(call, request, name, (each,), answers, gathered)
+            writing.append(name, (each,), answers)
             yield
-    return _conclude(request, call, topics, gathered)
+    return writing.conclude(call.now_ms)
 
 
-def _append(
-    call: Call,
-    request: Flat,
-    name: str | None,
-    partition_data: Sequence[Flat],
-    answers: list[Flat],
-    gathered: Gathered,
-) -> None:
-    """Append batches of one topic. answers, gathered: what is added to."""
-    transactional_id, acks, _, _ = request
-    replicas, wall_ms = call.broker.replicas, call.broker.clock.wall_ms()
-    here, touched = replicas.by_topic.get(name or "", {}), replicas.touched
-    for index, records in partition_data:
-        try:
-            partition = here.get(index) or _find(call, name, index)
-            if (
-                partition.is_internal
-                or records is None
-                or len(records) < HEADER_SIZE
-                or records[LOW_ATTRIBUTES_AT] & _SPECIAL
-            ):
-                _check_special(call, partition, records, transactional_id)
-            written = partition.append_from_client(records, acks, wall_ms, call)
-            touched.append(partition)
-            log = partition.log
-            assert log is not None, partition
-            if isinstance(written, int):
-                if acks == ALL_REPLICAS:
-                    gathered[0].append((partition, log.log_end_offset, answers, len(answers)))
-                answers.append((index, 0, written, -1, log.log_start_offset, (), None, NO_LEADER))
-            else:
+class Writing:
+    """A request on its way into the logs: what it asks for, and what has come of it so far.
+
+    topics: the answer. appended: what was written, and has to be waited for. unprepared: batches that have to be made
+    anew first. failures: for each batch that failed, how many records had been named as refused by then. nodes: the
+    addresses of leaders that are named.
+    """
+
+    __slots__ = (
+        *("acks", "timeout_ms", "transactional_id"),
+        *("appended", "call", "failures", "nodes", "topics", "unprepared"),
+    )
+
+    topics: list[Flat]
+    appended: Appended
+    unprepared: list[Unprepared]
+    failures: list[int]
+    nodes: list[Flat]
+
+    def __init__(self, request: Flat, call: Call) -> None:
+        self.transactional_id, self.acks, self.timeout_ms, _topic_data = request
+        self.call, self.topics, self.appended = call, [], []
+        self.unprepared, self.failures, self.nodes = [], [], []
+
+    def append(
+        self,
+        name: str | None,
+        partition_data: Sequence[Flat],
+        answers: list[Flat],
+        put: Put = Partition.append_from_client,
+    ) -> None:
+        """Append batches of one topic: the only way into a log from a client. answers: what is added to."""
+        call, acks = self.call, self.acks
+        replicas, wall_ms = call.broker.replicas, call.broker.clock.wall_ms()
+        here, touched = replicas.by_topic.get(name or "", {}), replicas.touched
+        for index, records in partition_data:
+            try:
+                partition = here.get(index) or _find(call, name, index)
+                if (
+                    partition.is_internal
+                    or records is None
+                    or len(records) < HEADER_SIZE
+                    or records[LOW_ATTRIBUTES_AT] & _SPECIAL
+                ):
+                    _check_special(call, partition, records, self.transactional_id, is_prepared=put is _put_prepared)
+                written = put(partition, records, acks, wall_ms, call)
+                touched.append(partition)
+                log = partition.log
+                assert log is not None, partition
+                if isinstance(written, int):
+                    if acks == ALL_REPLICAS:
+                        self.appended.append((partition, log.log_end_offset, answers, len(answers)))
+                    answers.append((index, 0, written, -1, log.log_start_offset, (), None, NO_LEADER))
+                    continue
                 replicas.flush_if_wanted(partition, written)
-                _note(partition, written, acks, answers, gathered[0])
-        except (KafkaError, OSError) as reason:
-            error = reason if isinstance(reason, KafkaError) else replicas.storage_error(partition, reason)
-            _, unprepared, failures, nodes = gathered
-            named = failures[-1] if failures else 0
-            is_unprepared = isinstance(error, UnpreparedError) and (call.version < BATCHES_SINCE or not error.is_old)
-            if is_unprepared:
-                unprepared.append(Unprepared(partition, records, answers, call))
-            leader, log_start = _leader(call, error.code, name, index, nodes), _log_start(call, name, index)
-            answers.append(_failure(index, error, log_start, NAMED_RECORDS - named, leader))
-            if not is_unprepared:
-                call.has_errors = True
-                failures.append(named + len(answers[-1][RECORD_ERRORS]))
-            del error  # it knows this frame, and so would stay with it
+                first_offset, end_offset = written.first_offset, written.last_offset + 1
+                if acks == ALL_REPLICAS or log.recovery_point < log.flush_wanted >= end_offset:
+                    self.appended.append((partition, end_offset, answers, len(answers)))
+                at_ms = written.append_time_ms
+                answers.append((index, 0, first_offset, at_ms, log.log_start_offset, (), None, NO_LEADER))
+            except (KafkaError, OSError) as reason:
+                error = reason if isinstance(reason, KafkaError) else replicas.storage_error(partition, reason)
+                if isinstance(error, UnpreparedError) and (call.version < BATCHES_SINCE or not error.is_old):
+                    self.unprepared.append(Unprepared(partition, records, answers, call))
+                    answers.append(_failure(index, error))  # until then
+                else:
+                    self.fail(name, index, error, answers)
+                del error  # it knows this frame, and so would stay with it
 
+    def fail(self, name: str | None, index: int, error: KafkaError, answers: list[Flat]) -> None:
+        """Answer that one partition's batch is refused."""
+        self.call.has_errors = True
+        named = self.failures[-1] if self.failures else 0
+        leader, log_start = _leader(self.call, error.code, name, index, self.nodes), _log_start(self.call, name, index)
+        answer = _failure(index, error, log_start, NAMED_RECORDS - named, leader)
+        answers.append(answer)
+        self.failures.append(named + len(answer[RECORD_ERRORS]))
 
-def _conclude(
-    request: Flat,
-    call: Call,
-    topics: list[Flat],
-    gathered: Gathered,
-) -> Answer | Waiting | Signal:
-    """What follows once all is appended that could be at once."""
-    _, acks, timeout_ms, _ = request
-    appended, unprepared, failures, nodes = gathered
-    response: Flat = (topics, 0, nodes)
-    if unprepared:
-        return Preparing(call, request, response, appended, unprepared, failed=bool(failures)).start()
-    if acks == 0:
-        return HANGUP if failures else SILENCE
-    if not appended:
-        return response
-    waiting = DelayedProduce(response, appended, acks, timeout_ms, call)
-    return waiting.answer(call.now_ms) or waiting.also_for_fsync()
+    def conclude(self, now_ms: int) -> Answer | Waiting | Signal:
+        """What follows once all is appended that could be at once."""
+        if self.unprepared:
+            return Preparing(self).start()
+        if self.acks == 0:
+            return HANGUP if self.failures else SILENCE
+        response: Flat = (self.topics, 0, self.nodes)
+        if not self.appended:
+            return response
+        waiting = DelayedProduce(response, self.appended, self.acks, self.timeout_ms, self.call)
+        return waiting.answer(now_ms) or waiting.also_for_fsync()
 
 
 def _waits_for_coordinator(request: Flat, call: Call) -> bool:
@@ -226,7 +241,8 @@ def _waits_for_coordinator(request: Flat, call: Call) -> bool:
             partition = call.broker.replicas.partitions.get((name or "", index))
             begins = _begins(records, partition)
             if partition is not None and begins is not None:
-                wanted.append((begins[0], (partition.topic, index), partition.log, begins[1]))
+                producer, sequence = begins
+                wanted.append((producer, (partition.topic, index), partition.log, sequence))
     kept: list[Flat] = []
 
     def go_on() -> None:
@@ -275,31 +291,26 @@ def _find(call: Call, topic: str | None, index: int) -> Partition:
     return call.broker.replicas.find(topic, index)
 
 
-def _note(partition: Partition, plan: AppendPlan, acks: int, answers: list[Flat], appended: Appended) -> None:
-    """Put what a plan has written behind `answers`, and remember it where somebody else has to be waited for."""
-    log = partition.log
-    assert log is not None, partition
-    if acks == ALL_REPLICAS or (log.flush_wanted > log.recovery_point and plan.last_offset < log.flush_wanted):
-        appended.append((partition, plan.last_offset + 1, answers, len(answers)))
-    start = log.log_start_offset
-    answers.append((partition.index, 0, plan.first_offset, plan.append_time_ms, start, (), None, NO_LEADER))
+def _check_special(
+    call: Call, partition: Partition, records: memoryview | None, transactional_id: str | None, *, is_prepared: bool
+) -> None:
+    """Who may write to an internal topic, and what a batch may be in the request that brings it. Raises: KafkaError.
 
-
-def _check_special(call: Call, partition: Partition, records: memoryview | None, transactional_id: str | None) -> None:
-    """Who may write to an internal topic, and what a batch may be in the request that brings it. Raises: KafkaError."""
+    is_prepared: of one made anew, only its transaction is asked about again, for that may have ended meanwhile.
+    """
     if partition.is_internal and call.client_id != ADMIN_CLIENT:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal: only coordinators write to it"
         )
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
-    if len(records) <= LOW_ATTRIBUTES_AT and call.version < BATCHES_SINCE:
+    if len(records) <= LOW_ATTRIBUTES_AT and call.version < BATCHES_SINCE and not is_prepared:
         partition.led()
         raise UnpreparedError(is_old=True)  # no whole message, which is no fault in a set
     if len(records) <= LOW_ATTRIBUTES_AT or records[MAGIC_AT] != MAGIC:
         return
     attributes = records[LOW_ATTRIBUTES_AT]
-    if call.version < ZSTD_SINCE and attributes & CODEC_MASK == ZSTD:
+    if call.version < ZSTD_SINCE and attributes & CODEC_MASK == ZSTD and not is_prepared:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_SINCE} or newer")
     if attributes & TRANSACTIONAL and len(records) >= HEADER_SIZE:  # a shorter one is refused by the log
         _check_transaction(call, partition, records, transactional_id)
@@ -325,7 +336,14 @@ def _check_transaction(call: Call, partition: Partition, records: memoryview, tr
     code = verify(call, transactional_id, producer, where, log, knows_abortable=knows_abortable)
     if code is not ErrorCode.NONE:
         code = ErrorCode.NOT_ENOUGH_REPLICAS if code in ASK_AGAIN else code
-        raise UnverifiedError(code, f"{transactional_id} of {producer} may not write to {where[0]}-{where[1]} now")
+        raise UnverifiedError(
+            code, f"{transactional_id} of {producer} may not write to {partition.topic}-{partition.index} now"
+        )
+
+
+def _put_prepared(partition: Partition, records: memoryview, acks: int, wall_ms: int, opener: Opener) -> AppendPlan:
+    """Append what has been made anew."""
+    return partition.append(records, acks, wall_ms, Origin.PREPARED)
 
 
 class Unprepared:
@@ -361,80 +379,48 @@ class Unprepared:
         """They could not be made anew, and that is not their fault."""
         self._error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
-    def append(
-        self, call: Call, acks: int, transactional_id: str | None, appended: Appended, nodes: list[Flat]
-    ) -> bool:
-        """Into the log with what came out; whether that went well. appended, nodes: what is added to."""
+    def append(self, writing: Writing) -> None:
+        """Into the log with what came out; its outcome takes its place in the answer."""
         answer: list[Flat] = []
-        waiting: Appended = []
-        partition = self._partition
-        try:
-            self._append(call, acks, transactional_id, answer, waiting)
-        except KafkaError as error:
-            call.has_errors = True
-            topic, index = partition.topic, partition.index
-            leader = _leader(call, error.code, topic, index, nodes)
-            self._answers[self._at] = _failure(index, error, _log_start(call, topic, index), leader=leader)
-            self._error = None
-            return False
-        finally:
-            self._records = memoryview(b"")  # they are in the log, and may be many megabytes
-        self._answers[self._at] = answer[0]
-        appended += [(partition, end_offset, self._answers, self._at) for _, end_offset, _, _ in waiting]
-        return True
-
-    def _append(
-        self, call: Call, acks: int, transactional_id: str | None, answer: list[Flat], waiting: Appended
-    ) -> None:
-        if self._error is not None:
-            raise self._error
-        partition, log = self._partition, self._partition.log
-        if call.broker.replicas.partitions.get((partition.topic, partition.index)) is not partition or log is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the replica has gone while its records were prepared")
-        if log.config is not self._config:  # the topic's settings have changed meanwhile
+        partition, start = self._partition, len(writing.appended)
+        topic, index, log = partition.topic, partition.index, partition.log
+        if log is not None and log.config is not self._config and self._error is None:  # it has changed meanwhile
             self._config = log.config
             self.prepare(Opened())
-            self._append(call, acks, transactional_id, answer, waiting)
-        elif not self._records:  # no whole message in them
-            answer.append((partition.index, 0, -1, -1, log.log_start_offset, (), None, NO_LEADER))
+        if writing.call.broker.replicas.partitions.get((topic, index)) is not partition or log is None:
+            text = "the replica has gone while its records were prepared"
+            self._error = self._error or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        if self._error is not None:
+            writing.fail(topic, index, self._error, answer)
+        elif log is not None and not self._records:  # no whole message in them
+            answer.append((index, 0, -1, -1, log.log_start_offset, (), None, NO_LEADER))
         else:
-            if self._records[MAGIC_AT] == MAGIC and self._records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL:
-                _check_transaction(call, partition, self._records, transactional_id)  # it may have ended meanwhile
-            wall_ms = call.broker.clock.wall_ms()
-            plan = call.broker.replicas.append(partition, self._records, acks, Origin.PREPARED, wall_ms)
-            _note(partition, plan, acks, answer, waiting)
+            writing.append(topic, ((index, self._records),), answer, _put_prepared)
+        self._error, self._records = None, memoryview(b"")  # they are in the log, and may be many megabytes
+        (self._answers[self._at],) = answer
+        for at in range(start, len(writing.appended)):
+            _partition, end_offset, _answers, _at = writing.appended[at]
+            writing.appended[at] = (partition, end_offset, self._answers, self._at)
 
 
 class Preparing:
     """A Produce some of whose records are made anew first: a job for the pool, and what goes on after it."""
 
-    __slots__ = ("_appended", "_call", "_failed", "_request", "_response", "_unprepared")
+    __slots__ = ("_unprepared", "_writing")
 
-    def __init__(
-        self,
-        call: Call,
-        request: Flat,
-        response: Flat,
-        appended: Appended,
-        unprepared: list[Unprepared],
-        *,
-        failed: bool,
-    ) -> None:
-        self._call = call
-        self._request = request
-        self._response = response
-        self._appended = appended
-        self._unprepared = unprepared
-        self._failed = failed
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+        self._unprepared, writing.unprepared = writing.unprepared, []
 
     def start(self) -> Answer | Waiting | Signal:
         """Prepare here what is small; else give the job."""
+        call = self._writing.call
         if sum(each.small_bytes for each in self._unprepared) <= COPIED_BYTES:
             self.run()
-            return self._go_on(self._call.now_ms)
+            return self._go_on(call.now_ms)
         for each in self._unprepared:
-            each.own(self._call)
-        self._call.broker.openings.add(self._call.session.peer_host, self, self)
+            each.own(call)
+        call.broker.openings.add(call.session.peer_host, self, self)
         return FIRST
 
     def run(self) -> None:
@@ -448,20 +434,13 @@ class Preparing:
         if error is not None:
             for each in self._unprepared:
                 each.fail(error)
-        self._call.broker.tell(Reply(self._call.ticket, self._go_on(now_ms)))
+        call = self._writing.call
+        call.broker.tell(Reply(call.ticket, self._go_on(now_ms)))
 
     def _go_on(self, now_ms: int) -> Answer | Waiting | Signal:
-        transactional_id, acks, timeout_ms, _ = self._request
-        appended, response = self._appended, self._response
-        _, _, nodes = response
         for each in self._unprepared:
-            self._failed |= not each.append(self._call, acks, transactional_id, appended, nodes)
-        if acks == 0:
-            return HANGUP if self._failed else SILENCE
-        if not appended:
-            return response
-        waiting = DelayedProduce(response, appended, acks, timeout_ms, self._call)
-        return waiting.answer(now_ms) or waiting.also_for_fsync()
+            each.append(self._writing)
+        return self._writing.conclude(now_ms)
 
 
 class DelayedProduce:
@@ -478,14 +457,16 @@ class DelayedProduce:
 
     def also_for_fsync(self) -> DelayedProduce:
         """Allow for the fsync that it waits for, if it does."""
-        if any(partition.log and partition.log.awaits_flush for partition, _, _, _ in self._appended):
+        if any(
+            partition.log and partition.log.awaits_flush for partition, _end_offset, _answers, _at in self._appended
+        ):
             self.deadline_ms += LONGEST_FSYNC_MS
         return self
 
     @property
-    def keys(self) -> Sequence[Hashable]:
+    def keys(self) -> Sequence[Partition]:
         """The partitions that still wait."""
-        return [partition for partition, _, _, _ in self._appended]
+        return [partition for partition, _end_offset, _answers, _at in self._appended]
 
     def answer(self, now_ms: int) -> Flat | None:
         """The response once no partition waits any more: its batch is safe, or we stopped being its leader."""
@@ -521,7 +502,7 @@ class DelayedProduce:
 
     def _fail(self, partition: Partition, answers: list[Flat], at: int, code: ErrorCode) -> None:
         self._call.has_errors = True
-        _, _, nodes = self._response
+        _responses, _throttle_time_ms, nodes = self._response
         leader = _leader(self._call, code, partition.topic, partition.index, nodes)
         answers[at] = (partition.index, code, -1, -1, -1, (), None, leader)
 
@@ -559,7 +540,7 @@ def _failure(
 
 
 def _refuse(request: Flat, code: ErrorCode, text: str, version: int) -> Result:
-    _, acks, _, topic_data = request
+    _transactional_id, acks, _timeout_ms, topic_data = request
     if acks == 0:
         return HANGUP
     error = KafkaError(code, text or None)

@@ -75,9 +75,8 @@ class Wanted:
 
     def update(self, partition: Flat) -> None:
         """Take what an exchange of the session says anew."""
-        index, leader_epoch, offset, last_epoch, log_start_offset, max_bytes, _directory_id, _high_watermark = partition
-        self.index, self.current_leader_epoch, self.fetch_offset = index, leader_epoch, offset
-        self.last_fetched_epoch, self.log_start_offset, self.max_bytes = last_epoch, log_start_offset, max_bytes
+        self.index, self.current_leader_epoch, self.fetch_offset, last_epoch, start, most, _directory, _end = partition
+        self.last_fetched_epoch, self.log_start_offset, self.max_bytes = last_epoch, start, most
 
     def has_news(self, part: Flat, size: int) -> bool:
         """Whether the client has to be told; remembers what it is told. part: of the answer (`api/fetch_reader.py`)."""

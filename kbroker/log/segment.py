@@ -264,7 +264,7 @@ class Segment:
     def _index_each(self, batches: Sequence[tuple[HeaderTuple, int, int]], position: int) -> None:
         """A follower appends many batches at once: without entries between them, lookups would scan them all."""
         for header, base_offset, max_timestamp in batches:
-            last_offset, size = base_offset + header[LAST_DELTA], size_of(header)
+            last_offset, size = base_offset + header[LAST_DELTA], header[LENGTH] + LENGTH_OVERHEAD
             if max_timestamp > self._max_timestamp:
                 self._max_timestamp, self._max_timestamp_offset = max_timestamp, last_offset
             if self._bytes_since_entry > self.config.index_interval_bytes:
@@ -550,7 +550,7 @@ class Segment:
 
     def _fits(self, header: HeaderTuple) -> bool:
         """Whether a batch's last offset can be in this segment at all; a changed bit may have moved it."""
-        return 0 <= last_offset_of(header) - self.base_offset <= MAX_RELATIVE_OFFSET
+        return 0 <= header[BASE_OFFSET] + header[LAST_DELTA] - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def finish(self) -> None:
         """Make the files what they are to stay: the largest timestamp noted, nothing preallocated."""
