@@ -39,7 +39,6 @@ from protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
 )
 from protocol.records import Record
 from protocol.records.content import build_batch
@@ -185,9 +184,7 @@ def set_dirty_ratio(admin: Connection, ratio: str) -> None:
     """From which part of the log on it is compacted."""
     config = IncrementalAlterableConfig(name=DIRTY_RATIO, config_operation=0, value=ratio)
     resource = IncrementalAlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name="t", configs=[config])
-    answer = admin.ask(
-        IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1, IncrementalAlterConfigsResponse
-    )
+    answer = admin.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
     [outcome] = answer.responses
     if outcome.error_code:
         raise LoadError(f"{DIRTY_RATIO}: error {outcome.error_code} {outcome.error_message}")

@@ -33,10 +33,9 @@ from compat_tests.apache import free_port
 from protocol.messages.control import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 BUDGET_MS = 50.0
 CONNECTIONS, LED = 32, 10
@@ -106,15 +105,15 @@ def tell(port: int, topic_id: bytes, requests: int, *, is_kept: bool) -> list[fl
         connection = kept if is_kept else Connection(HOST, port)
         request = leader_and_isr(topic_id, leader_epoch=number + 1)
         begun = time.perf_counter()
-        answer = connection.ask(request, VERSION, LeaderAndIsrResponse)
+        answer = connection.ask(request, VERSION)
         seconds.append(time.perf_counter() - begun)
         codes = {answer.error_code, *(part.error_code for each in answer.topics for part in each.partition_errors)}
         if codes != {0}:
             raise LoadError(f"LeaderAndIsr {number}: {sorted(codes)}")
         if not is_kept:
-            connection.socket.close()
+            connection.close()
         time.sleep(PACE_S)
-    kept.socket.close()
+    kept.close()
     return seconds
 
 
@@ -134,7 +133,7 @@ def leader_and_isr(topic_id: bytes, leader_epoch: int) -> LeaderAndIsrRequest:
 def topic_id_of(connection: Connection, topic: str) -> bytes:
     """As the broker has it."""
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
-    found: bytes = connection.ask(asked, METADATA_VERSION, MetadataResponse).topics[0].topic_id
+    found: bytes = connection.ask(asked, METADATA_VERSION).topics[0].topic_id
     return found
 
 

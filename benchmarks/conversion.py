@@ -22,7 +22,7 @@ from benchmarks.harness.brokers import Apache, Broker, Kbroker
 from benchmarks.harness.rows import GB, KEEP, MB
 from benchmarks.harness.wire import Connection, LoadError, Producer, batch, create_topics, frame, produce_frame
 from protocol.headers import parse_response_header
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records import Record, legacy
 
@@ -47,10 +47,8 @@ def fetch_log(connection: Connection, end_offset: int) -> int:
     while offset < end_offset:
         partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=PARTITION_BYTES)
         topics = [FetchTopic(topic="down", partitions=[partition])]
-        connection.send(frame(FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics), OLD_FETCH))
-        answer = connection.receive()
-        _, start = parse_response_header(FetchResponse, OLD_FETCH, answer)
-        found = FetchResponse.decode(answer, OLD_FETCH, start).responses[0].partitions[0]
+        answer = connection.ask(FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics), OLD_FETCH)
+        found = answer.responses[0].partitions[0]
         if found.error_code:
             raise LoadError(f"fetch at {offset}: error {found.error_code}")
         assert isinstance(found.records, memoryview | bytes), found
@@ -79,9 +77,9 @@ class OldProducer:
         """So many sets, each acknowledged; bytes of values."""
         for at in range(count + 5):
             if at < count:
-                self._connection.send(self._data)
+                self._connection.send_bytes(self._data)
             if at >= 5:
-                self._check(self._connection.receive())
+                self._check(self._connection.frame())
         return count * RECORDS * VALUE_BYTES
 
     def _check(self, answer: memoryview) -> None:

@@ -139,7 +139,7 @@ class Row:
 def _delete_hostile_topics(port: int, patience_s: float) -> None:
     """What an attack has made it may keep; who measures memory takes it away, and what is still being made as well."""
     client = Client(port)
-    client.socket.settimeout(patience_s)
+    client.wait(patience_s)
     end = time.monotonic() + patience_s
     while _has_hostile_logs(client) and time.monotonic() < end:
         names = [topic.name for topic in client.ask(MetadataRequest(topics=None), 9).topics]

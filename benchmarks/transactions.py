@@ -38,7 +38,6 @@ from compat_tests.apache import Server
 from compat_tests.brokers import broker_of
 from compat_tests.clients import CLIENTS
 from compat_tests.raw import Connection
-from protocol.apis import BY_KEY
 from protocol.message import Message
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -117,17 +116,10 @@ class Producer:
         answer = self.until(asked, 4, lambda found: found.error_code)
         self.id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
 
-    def send(self, request: Message, version: int) -> None:
-        self.connection.send(request, version)
-
-    def receive(self, request: Message, version: int) -> Any:
-        return self.connection.receive(BY_KEY[request.api or 0].response, version)
-
     def until(self, request: Message, version: int, code_of: Any) -> Any:
         """Ask until it is not refused for now."""
         while True:
-            self.send(request, version)
-            answer = self.receive(request, version)
+            answer = self.connection.ask(request, version)
             code = code_of(answer)
             if not code:
                 return answer
@@ -173,9 +165,9 @@ def measure(broker: Server, producers: list[Producer], records: int, commits: in
             each.begin_and_write(batch)
         asked = perf_counter()
         for each in producers:
-            each.send(each.end(), 4)
+            each.connection.send(each.end(), 4)
         for each in producers:
-            answer = each.receive(each.end(), 4)
+            answer = each.connection.receive()
             assert not answer.error_code, answer
             taken.append(perf_counter() - asked)
     return round_of(taken, perf_counter() - begun, cpu_s(broker) - cpu)

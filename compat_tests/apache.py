@@ -14,7 +14,6 @@ import fcntl
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import time
 import uuid
@@ -26,6 +25,8 @@ from typing import Self
 
 from kbroker.log.checkpoints import format_uuid
 from kbroker.properties import format_properties
+from kbroker.runtime.blocking import BlockingConnection
+from protocol.messages.metadata import MetadataRequest
 
 RELEASES = ("3.9.1", "4.3.0")
 """3.9.1 is the last that speaks to ZooKeeper, 4.3.0 the newest."""
@@ -223,15 +224,15 @@ class Server:
         raise NotImplementedError
 
 
-class _Broker(Server):
+class BrokerServer(Server):
+    """A server that is a broker."""
+
     def _asks(self, connection: socket.socket) -> bool:
         """Whether Metadata v1 for no topics names a broker: the node itself, registered and not fenced."""
-        connection.sendall(struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0))
-        head = _receive(connection, 12)
-        return head is not None and struct.unpack(">iii", head)[2] >= 1
+        return bool(BlockingConnection(connection, "ready?", answer_s=5).ask(MetadataRequest(topics=[]), 1).brokers)
 
 
-class KraftBroker(_Broker):
+class KraftBroker(BrokerServer):
     """One node of Apache Kafka, broker and controller at once. Its log directories are `folder/data0`, `data1`, ..."""
 
     def __init__(
@@ -279,7 +280,7 @@ class KraftBroker(_Broker):
                 raise NotReadyError(f"formatting failed: {done.stdout}{done.stderr}")
 
 
-class ZooKeeperBroker(_Broker):
+class ZooKeeperBroker(BrokerServer):
     """One broker of Apache Kafka 3.9.1 in a cluster kept by ZooKeeper."""
 
     def __init__(
@@ -338,7 +339,8 @@ class ZooKeeper(Server):
 
     def _asks(self, connection: socket.socket) -> bool:
         connection.sendall(b"srvr")  # `ruok` is answered before it takes sessions, and who comes then waits for nothing
-        return (_receive(connection, 9) or b"") == b"Zookeeper"
+        with connection.makefile("rb") as said:
+            return said.read(9) == b"Zookeeper"
 
 
 def _small_cluster(log_dirs: Sequence[Path]) -> dict[str, str]:
@@ -362,16 +364,6 @@ def _write_settings(folder: Path, ours: Mapping[str, str], theirs: Mapping[str, 
     path = folder / "server.properties"
     path.write_text(format_properties({**ours, **(theirs or {})}))
     return path
-
-
-def _receive(connection: socket.socket, size: int) -> bytes | None:
-    data = b""
-    while len(data) < size:
-        more = connection.recv(size - len(data))
-        if not more:
-            return None
-        data += more
-    return data
 
 
 @contextmanager

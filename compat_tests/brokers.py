@@ -12,15 +12,13 @@ the test has chosen, and what a bench compares.
 from __future__ import annotations
 
 import re
-import socket
-import struct
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from compat_tests.apache import KraftBroker, NotReadyError, Server
+from compat_tests.apache import BrokerServer, KraftBroker, NotReadyError, Server
 from kbroker.testing import broker as broker_for_tests
 
 CHOICES = ("kbroker", "apache-4.3.0", "apache-3.9.1")
@@ -50,7 +48,7 @@ def place_of(choice: str, folder: Path, settings: Mapping[str, str]) -> Iterator
             yield Place(server.host, server.port)
 
 
-class KbrokerProcess(Server):
+class KbrokerProcess(BrokerServer):
     """`kbroker start` on a free port, with its data under `folder/data`. A restart keeps port and data."""
 
     release = "kbroker"
@@ -84,12 +82,6 @@ class KbrokerProcess(Server):
                 return False
             self.port = int(listens[1])
         return super()._answers()
-
-    def _asks(self, connection: socket.socket) -> bool:
-        """Whether Metadata v1 for no topics names a broker."""
-        connection.sendall(struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0))
-        head = connection.recv(12, socket.MSG_WAITALL)
-        return len(head) == 12 and struct.unpack(">iii", head)[2] >= 1
 
 
 def broker_of(choice: str, folder: Path, settings: Mapping[str, str] | None = None) -> Server:

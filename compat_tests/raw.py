@@ -1,4 +1,4 @@
-"""A producer and a reader made of `protocol` and a socket, so that a test knows exactly what was sent and answered.
+"""A producer and a reader over one connection each, so that a test knows exactly what was sent and answered.
 
 Stock clients hide retries and lost connections; the kill test must see them. Used by test_kill.py,
 test_idle_connections.py and test_differences.py; speaks to any broker.
@@ -12,67 +12,30 @@ import threading
 import time
 from collections import deque
 from random import Random
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any
 
+from kbroker.runtime.blocking import BlockingConnection, connect
 from protocol.errors import ErrorCode
-from protocol.headers import encode_request_header, parse_response_header
-from protocol.message import Message
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.transactions import InitProducerIdRequest
 from protocol.records import Record
 from protocol.records.content import build_batch, parse_set
 
 METADATA, PRODUCE, FETCH, INIT_PRODUCER_ID = 9, 9, 11, 2
 """The versions spoken: any broker since Kafka 2.4 serves them."""
 
-M = TypeVar("M", bound=Message)
-
 IN_FLIGHT = 5
 """Requests sent ahead of their answers: what Kafka allows an idempotent producer."""
 
 
-class Connection:
-    """One socket; requests out, answers in, in order."""
+class Connection(BlockingConnection):
+    """One connection; requests out, answers in, in order."""
 
     def __init__(self, port: int = 0, timeout_s: float = 30, *, over: socket.socket | None = None) -> None:
         """over: a socket that is connected already, in place of the loopback's port. Raises OSError."""
-        self._socket = over or socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-    def send(self, request: Message, version: int) -> None:
-        """Send a request. Raises OSError."""
-        frame = encode_request_header(type(request), version, 7, "raw") + request.encode(version)
-        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-
-    def receive(self, kind: type[M], version: int) -> M:
-        """The next answer. Raises OSError, ConnectionError at the end of the stream."""
-        frame = self._exactly(struct.unpack(">i", self._exactly(4))[0])
-        _, start = parse_response_header(kind, version, frame)
-        return kind.decode(memoryview(frame)[start:], version)
-
-    def _exactly(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            more = self._socket.recv(size - len(parts))
-            if not more:
-                raise ConnectionError("the broker closed the connection")
-            parts += more
-        return bytes(parts)
+        super().__init__(over or connect("127.0.0.1", port, timeout_s), "raw", answer_s=timeout_s)
 
 
 class Producer(threading.Thread):
@@ -116,15 +79,13 @@ class Producer(threading.Thread):
             self.failure = f"{type(error).__name__}: {error}"
 
     def _prepare(self, connection: Connection) -> None:
-        connection.send(MetadataRequest(topics=[MetadataRequestTopic(name=self._topic)]), METADATA)
-        topic = connection.receive(MetadataResponse, METADATA).topics[0]
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=self._topic)])
+        topic = connection.ask(asked, METADATA).topics[0]
         if topic.error_code or any(partition.leader_id < 0 for partition in topic.partitions):
             raise _RetryError
         if self._idempotent and self._producer is None:
-            connection.send(
-                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), INIT_PRODUCER_ID
-            )
-            answer = connection.receive(InitProducerIdResponse, INIT_PRODUCER_ID)
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+            answer = connection.ask(request, INIT_PRODUCER_ID)
             _raise_unless_retriable(answer.error_code)
             self._producer = answer.producer_id, answer.producer_epoch
 
@@ -137,7 +98,7 @@ class Producer(threading.Thread):
                 self._send(connection, self._unacknowledged[-1][1])
             if not self._unacknowledged:
                 return
-            answer = connection.receive(ProduceResponse, PRODUCE).responses[0].partition_responses[0]
+            answer = connection.receive().responses[0].partition_responses[0]
             if answer.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # then it is there already
                 _raise_unless_retriable(answer.error_code)
             self.acknowledged += self._unacknowledged.popleft()[0]
@@ -170,8 +131,7 @@ def read_all(port: int, topic: str) -> list[bytes | None]:
             part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=4 << 20)
             topics = [FetchTopic(topic=topic, partitions=[part])]
             request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=4 << 20, topics=topics)
-            connection.send(request, FETCH)
-            answer = connection.receive(FetchResponse, FETCH).responses[0].partitions[0]
+            answer = connection.ask(request, FETCH).responses[0].partitions[0]
             assert answer.error_code == 0, ErrorCode.of(answer.error_code)
             if offset >= answer.high_watermark:
                 return values

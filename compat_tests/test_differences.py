@@ -20,7 +20,6 @@ from compat_tests.apache import zookeeper_cluster
 from compat_tests.brokers import broker_of, place_of
 from compat_tests.raw import Connection
 from compat_tests.waiting import eventually
-from protocol.apis import BY_KEY
 from protocol.message import Message, Struct
 from protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -122,9 +121,7 @@ class Told:
 
     def ask_aside(self, request: Message, version: int) -> Any:
         """The answer, not kept: how often something is asked until it is so may differ."""
-        assert request.api is not None
-        self._connection.send(request, version)
-        return self._connection.receive(BY_KEY[request.api].response, version)
+        return self._connection.ask(request, version)
 
     def _plain(self, name: str, value: Any) -> Any:
         if isinstance(value, Struct):

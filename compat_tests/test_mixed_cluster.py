@@ -28,9 +28,7 @@ from compat_tests.checker import Acknowledged, checksum, checksums, complaints, 
 from compat_tests.clients import LIBRDKAFKA, REFERENCE, ClientError, Driver, running
 from compat_tests.raw import METADATA, Connection
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.produce import ProduceResponse
 from tests.requests import fetch, fetched, produce, produced
 
 RELEASE = "3.9.1"
@@ -89,8 +87,8 @@ class Mixed:
     def seen(self, at: int) -> MetadataResponse:
         """The cluster as a broker tells it."""
         with Connection(self.brokers[at].port) as connection:
-            connection.send(MetadataRequest(topics=None), METADATA)
-            return connection.receive(MetadataResponse, METADATA)
+            answer: MetadataResponse = connection.ask(MetadataRequest(topics=None), METADATA)
+            return answer
 
     def topics(self, at: int) -> set[str]:
         """The topics that a broker knows."""
@@ -322,13 +320,10 @@ def test_either_kind_tells_who_asks_the_wrong_broker_the_leader_and_its_address(
         told = []
         with Connection(mixed.brokers[at].port) as connection:
             for name in (topic, followed):
-                connection.send(produce(b"x", topic=name, index=index), 11)
-                answer = connection.receive(ProduceResponse, 11)
+                answer = connection.ask(produce(b"x", topic=name, index=index), 11)
                 told.append((produced(answer), answer.node_endpoints))
-            connection.send(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12)
-            (known,) = connection.receive(MetadataResponse, 12).topics
-            connection.send(fetch(topic="", topic_id=known.topic_id, indices=(index,)), 17)
-            read = connection.receive(FetchResponse, 17)
+            (known,) = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
+            read = connection.ask(fetch(topic="", topic_id=known.topic_id, indices=(index,)), 17)
             told.append((fetched(read)[index], read.node_endpoints))
         for part, (node,) in told:
             assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -20,7 +20,7 @@ from compat_tests.brokers import KbrokerProcess
 from compat_tests.raw import METADATA, Connection
 from compat_tests.secured import LOGIN, PASSWORD, USER, SecuredZooKeeper, missing, write_jaas
 from compat_tests.waiting import eventually
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.messages.metadata import MetadataRequest
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
@@ -76,8 +76,7 @@ def rights(server: SecuredZooKeeper) -> dict[str, list[ACL]]:
 def leaders(broker: Server) -> set[int]:
     """Of all partitions, as a broker tells it."""
     with Connection(broker.port) as connection:
-        connection.send(MetadataRequest(topics=None), METADATA)
-        found = connection.receive(MetadataResponse, METADATA)
+        found = connection.ask(MetadataRequest(topics=None), METADATA)
     return {each.leader_id for topic in found.topics for each in topic.partitions}
 
 

@@ -9,7 +9,7 @@ from compat_tests.raw import Connection
 from compat_tests.test_apache_tools import TOOLS, run
 from kbroker.testing import broker as broker_for_tests
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from protocol.messages.transactions import DescribeTransactionsRequest
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
@@ -27,8 +27,7 @@ def test_java_producer_commits_and_its_transactions_are_listed(release: str, lev
         assert "2000 records sent" in run(release, f"{TOOLS}.ProducerPerformance", *load, *transactions, *props)
         listed = run(release, f"{TOOLS}.TransactionsCommand", "--bootstrap-server", broker.bootstrap, "list")
         with Connection(broker.port) as other:
-            other.send(DescribeTransactionsRequest(transactional_ids=["perf"]), 0)
-            (found,) = other.receive(DescribeTransactionsResponse, 0).transaction_states
+            (found,) = other.ask(DescribeTransactionsRequest(transactional_ids=["perf"]), 0).transaction_states
     assert "perf" in listed
     assert found.transaction_state == "CompleteCommit"
     assert (found.producer_epoch > 2) == (level == "2" and release == "4.3.0")

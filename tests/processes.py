@@ -1,4 +1,4 @@
-"""A broker as a process of its own, and a client made of `protocol` and a socket.
+"""A broker as a process of its own, and a client that waits for its answers.
 
 Used by the tests that need the real thing: end to end, live fuzz, starting and stopping. Knows no API by name.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -18,9 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from protocol.apis import BY_KEY
-from protocol.headers import encode_request_header, parse_response_header
-from protocol.message import Message
+from kbroker.runtime.blocking import BlockingConnection, connect
+from protocol.frames import SIZE_BYTES
 
 START_S = 30.0
 
@@ -107,50 +104,17 @@ class BrokerProcess:
         self.stop()
 
 
-class Client:
-    """One connection; each request waits for its answer. sent: every frame, without its size."""
+class Client(BlockingConnection):
+    """A connection to a broker on this machine. sent: every frame, without its size."""
 
     def __init__(self, port: int, client_id: str = "test") -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=START_S)
+        super().__init__(connect("127.0.0.1", port), client_id)
         self.sent: list[bytes] = []
-        self.client_id = client_id
 
-    def ask(self, request: Message, version: int) -> Any:
-        """The response. Raises ConnectionError if the broker hangs up."""
-        self.send(request, version)
-        return self.answer_to(type(request), version)
-
-    def answer_to(self, request: type[Message], version: int) -> Any:
-        """The next answer, to what was sent last."""
-        assert request.api is not None
-        response = BY_KEY[request.api].response
-        frame = self.frame()
-        correlation_id, start = parse_response_header(response, version, frame)
-        assert correlation_id == len(self.sent), "the answer of another request"
-        return response.decode(memoryview(frame)[start:], version)
-
-    def send(self, request: Message, version: int) -> None:
-        """Without waiting."""
-        header = encode_request_header(type(request), version, len(self.sent) + 1, self.client_id)
-        self.sent.append(header + request.encode(version))
-        self.socket.sendall(struct.pack(">i", len(self.sent[-1])) + self.sent[-1])
-
-    def frame(self) -> bytes:
-        """The next frame that comes."""
-        return self._exactly(struct.unpack(">i", self._exactly(4))[0])
-
-    def _exactly(self, size: int) -> bytes:
-        got = bytearray()
-        while len(got) < size:
-            data = self.socket.recv(size - len(got))
-            if not data:
-                raise ConnectionError("the broker hung up")
-            got += data
-        return bytes(got)
-
-    def close(self) -> None:
-        """Hang up."""
-        self.socket.close()
+    def send_bytes(self, data: bytes) -> None:
+        """As they are."""
+        self.sent.append(data[SIZE_BYTES:])
+        super().send_bytes(data)
 
 
 def within(seconds: float) -> Any:

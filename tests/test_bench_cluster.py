@@ -31,10 +31,10 @@ class Broker:
         self.answers: deque[bytes] = deque()
         self.socket = SimpleNamespace(recv=lambda size: self.answers.popleft())
 
-    def send(self, data: bytes) -> None:
+    def send_bytes(self, data: bytes) -> None:
         self.sent.append(bytes(data))
 
-    def receive(self) -> bytes:
+    def frame(self) -> bytes:
         return answer()
 
     def says(self, *codes: int) -> None:

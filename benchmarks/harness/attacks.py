@@ -51,6 +51,7 @@ from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, Creat
 from protocol.messages.transactions import InitProducerIdRequest
 from protocol.records import Record
 from protocol.records.content import build_batch
+from tests.frames import take
 
 HEALTHY, HEALTHY_GROUP = "healthy", "healthy-group"
 HOSTILE = "hostile-"  # what its topics' names begin with
@@ -79,21 +80,6 @@ def once(port: int, data: bytes) -> None:
         client.settimeout(60)
         client.sendall(data)
         take(client)
-
-
-def take(client: socket.socket) -> bytes:
-    """One answer, without its size."""
-    head = client.recv(4, socket.MSG_WAITALL)
-    if len(head) < 4:
-        raise OSError("closed")
-    left, parts = HEAD.unpack(head)[0], []
-    while left > 0:
-        part = client.recv(min(left, 1 << 20))
-        if not part:
-            raise OSError("closed")
-        left -= len(part)
-        parts.append(part)
-    return b"".join(parts)
 
 
 def hold(port: int, connections: int, parts: Callable[[], Iterator[bytes]], address: str = "127.0.0.1") -> None:

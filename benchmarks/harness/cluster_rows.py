@@ -22,7 +22,6 @@ from benchmarks.harness.wire import Connection, create_topics, delete_topics, wa
 from protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     ListOffsetsTopic,
 )
 
@@ -124,7 +123,7 @@ class Produce(SteadyRow):
 
     def end(self, cluster: Cluster) -> None:
         for each in self.streams.pop(cluster.kind, []):
-            each.connection.socket.close()
+            each.connection.close()
         super().end(cluster)
 
 
@@ -272,7 +271,7 @@ def end_offset(connection: Connection, topic: str, index: int) -> int:
     request = ListOffsetsRequest(
         replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name=topic, partitions=[part])]
     )
-    found = connection.ask(request, LIST_OFFSETS_VERSION, ListOffsetsResponse).topics[0].partitions[0]
+    found = connection.ask(request, LIST_OFFSETS_VERSION).topics[0].partitions[0]
     return found.offset
 
 

@@ -30,13 +30,10 @@ from benchmarks.harness.wire import (
 from protocol.messages.embedded import ConsumerProtocolSubscription
 from protocol.messages.groups import (
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
-    JoinGroupResponse,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
-    SyncGroupResponse,
 )
 from protocol.messages.stored import encode_versioned
 
@@ -73,9 +70,9 @@ class Connections(Row):
             before = broker.cpu_s()
             for _ in range(self.turns):
                 for connection in crowd:
-                    connection.send(data)
+                    connection.send_bytes(data)
                 for connection in crowd:
-                    connection.receive()
+                    connection.frame()
             used = broker.cpu_s() - before
             producers[0].run(1)  # looks at an answer
         count = self.turns * self.connections
@@ -108,16 +105,16 @@ class LongPolls(Row):
         with ExitStack() as stack:
             crowd = [stack.enter_context(broker.connect()) for _ in range(self.consumers)]
             for connection in crowd:  # the first turn spreads them over the half second
-                connection.send(data)
+                connection.send_bytes(data)
                 time.sleep(self.max_wait_ms / 1000 / self.consumers)
             begun, before = time.perf_counter(), broker.cpu_s()
             for _ in range(self.turns):
                 for connection in crowd:
-                    connection.receive()
-                    connection.send(data)
+                    connection.frame()
+                    connection.send_bytes(data)
             used, seconds = broker.cpu_s() - before, time.perf_counter() - begun
             for connection in crowd:
-                connection.receive()
+                connection.frame()
         self.requests += self.turns * self.consumers
         return {"busy": 100 * used / seconds}
 
@@ -162,8 +159,8 @@ def _find_coordinator(connection: Connection, group: str) -> None:
     request = FindCoordinatorRequest(key=group, key_type=0)
     deadline = time.monotonic() + 30
     while (
-        connection.ask(request, 3, FindCoordinatorResponse).error_code
-        or connection.ask(_join(f"{group}-probe", ""), JOIN_VERSION, JoinGroupResponse).error_code != MEMBER_ID_REQUIRED
+        connection.ask(request, 3).error_code
+        or connection.ask(_join(f"{group}-probe", ""), JOIN_VERSION).error_code != MEMBER_ID_REQUIRED
     ):
         if time.monotonic() > deadline:
             raise LoadError("no group coordinator")
@@ -172,12 +169,12 @@ def _find_coordinator(connection: Connection, group: str) -> None:
 
 def _join_and_sync(crowd: list[Connection], group: str) -> None:
     """The exchange of Kafka's classic consumers: an id for each, a join, the leader's assignments."""
-    names = [connection.ask(_join(group, ""), JOIN_VERSION, JoinGroupResponse) for connection in crowd]
+    names = [connection.ask(_join(group, ""), JOIN_VERSION) for connection in crowd]
     if any(answer.error_code != MEMBER_ID_REQUIRED for answer in names):
         raise LoadError(f"JoinGroup: error {names[0].error_code}, not the one that brings a member id")
     for connection, answer in zip(crowd, names, strict=True):
-        connection.put(_join(group, answer.member_id), JOIN_VERSION)
-    joined = [connection.take(JOIN_VERSION, JoinGroupResponse) for connection in crowd]
+        connection.send(_join(group, answer.member_id), JOIN_VERSION)
+    joined = [connection.receive() for connection in crowd]
     if any(answer.error_code for answer in joined):
         raise LoadError(f"JoinGroup: errors {sorted({answer.error_code for answer in joined})}")
     for connection, answer in zip(crowd, joined, strict=True):
@@ -185,8 +182,8 @@ def _join_and_sync(crowd: list[Connection], group: str) -> None:
         request = SyncGroupRequest(
             group_id=group, generation_id=answer.generation_id, member_id=answer.member_id, assignments=parts
         )
-        connection.put(request, SYNC_VERSION)
-    synced = [connection.take(SYNC_VERSION, SyncGroupResponse) for connection in crowd]
+        connection.send(request, SYNC_VERSION)
+    synced = [connection.receive() for connection in crowd]
     if any(answer.error_code or not answer.assignment for answer in synced):
         raise LoadError(f"SyncGroup: errors {sorted({answer.error_code for answer in synced})}")
 

@@ -8,7 +8,6 @@ makes topics and looks who leads.
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -79,8 +78,7 @@ class Healthy:
             client.close()
 
     def _produce(self, client: Client) -> None:
-        client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client.socket.settimeout(60)
+        client.wait(60)
         data = produce_frame(HEALTHY, [batch(1, 100)], acks=-1)
         while not self._stop.wait(0.02):
             self._begun = time.perf_counter()

@@ -23,7 +23,7 @@ from benchmarks.harness.wire import (
     frame,
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.transactions import InitProducerIdRequest
 from protocol.records import crc32c
 
 IN_FLIGHT = 5  # what an idempotent producer may have under way
@@ -64,7 +64,7 @@ class Stream:
     def _begin(self) -> None:
         """One batch, whose answer is decoded whole: those that follow are as long."""
         self.send()
-        answer = bytes(self.connection.receive())
+        answer = bytes(self.connection.frame())
         check_produced(memoryview(answer))
         self._answer_bytes = len(answer) + 4
         self.answered += 1
@@ -76,7 +76,7 @@ class Stream:
 
     def send(self) -> None:
         """The next batch."""
-        self.connection.send(self.next_frame())
+        self.connection.send_bytes(self.next_frame())
         self.sent += 1
 
     def next_frame(self) -> bytearray:
@@ -107,7 +107,7 @@ class Stream:
         """One batch and its answer: the seconds that took."""
         sending = self.next_frame()
         begun = time.perf_counter()
-        self.connection.send(sending)
+        self.connection.send_bytes(sending)
         while not self.receive():
             pass
         taken = time.perf_counter() - begun
@@ -135,7 +135,7 @@ def new_producer_id(connection: Connection) -> int:
     got: list[int] = []
 
     def is_given() -> bool:
-        answer = connection.ask(asked, INIT_PRODUCER_ID_VERSION, InitProducerIdResponse)
+        answer = connection.ask(asked, INIT_PRODUCER_ID_VERSION)
         if not answer.error_code:
             got.append(answer.producer_id)
         return bool(got)

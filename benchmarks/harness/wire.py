@@ -12,33 +12,29 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from typing import TypeVar
 
+from kbroker.runtime.blocking import BlockingConnection, connect
 from protocol.headers import encode_request_header, parse_response_header
 from protocol.message import Message
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
-    CreateTopicsResponse,
     DeleteTopicsRequest,
-    DeleteTopicsResponse,
 )
 from protocol.records import Record
 from protocol.records.compression import codec_named
 from protocol.records.content import build_batch
-
-R = TypeVar("R", bound=Message)
+from tests.frames import Frames, framed
 
 CLIENT_ID = "bench"
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 TIMEOUT_S = 180  # Apache on a slow machine takes a minute and more to lead 5,000 partitions
 TOPIC_EXISTS = 36
-_SIZE = struct.Struct(">i")
 _ERROR_CODE = struct.Struct(">h")
 _OFFSET_MARK = 0x0123456789ABCDEF  # stands for the fetch offset in a prepared request
 
@@ -54,8 +50,7 @@ class LoadError(RuntimeError):
 
 def frame(request: Message, version: int, correlation_id: int = 1) -> bytes:
     """A request as it goes over the wire, its size in front."""
-    body = encode_request_header(type(request), version, correlation_id, CLIENT_ID) + request.encode(version)
-    return _SIZE.pack(len(body)) + body
+    return framed(encode_request_header(type(request), version, correlation_id, CLIENT_ID) + request.encode(version))
 
 
 def batch(count: int, size: int, codec: str = "none") -> bytes:
@@ -96,55 +91,16 @@ def fetch_frame(topic: str, *, max_wait_ms: int, partition_bytes: int, min_bytes
 # ---- a connection
 
 
-class Connection:
-    """A blocking connection to one broker."""
+class Connection(BlockingConnection):
+    """To one broker: it asks, for what is not measured, and sends frames made beforehand, for what is."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = bytearray(1 << 16)
+        super().__init__(connect(host, port, TIMEOUT_S), CLIENT_ID, answer_s=TIMEOUT_S)
+        self._frames = Frames(self.socket)
 
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def send(self, data: bytes | bytearray) -> None:
-        """All of it."""
-        self.socket.sendall(data)
-
-    def receive(self) -> memoryview:
-        """One whole answer without its size; good until the next one."""
-        self._fill(0, 4)
-        (size,) = _SIZE.unpack_from(self._buffer)
-        if size > len(self._buffer):
-            self._buffer = bytearray(size)
-        self._fill(0, size)
-        return memoryview(self._buffer)[:size]
-
-    def _fill(self, at: int, end: int) -> None:
-        view = memoryview(self._buffer)
-        while at < end:
-            size = self.socket.recv_into(view[at:end])
-            if size == 0:
-                raise LoadError("the broker hung up")
-            at += size
-
-    def ask(self, request: Message, version: int, answer: type[R]) -> R:
-        """Send a request and return its answer: for what is not measured."""
-        self.put(request, version)
-        return self.take(version, answer)
-
-    def put(self, request: Message, version: int) -> None:
-        """Send a request."""
-        self.send(frame(request, version))
-
-    def take(self, version: int, answer: type[R]) -> R:
-        """The next answer, of this class."""
-        data = memoryview(bytes(self.receive()))
-        _, start = parse_response_header(answer, version, data)
-        return answer.decode(data, version, start)
+    def frame(self) -> memoryview:
+        """The whole answer to a frame that was sent, without its size; good until the next one."""
+        return self._frames.receive()
 
 
 # ---- what is measured
@@ -166,8 +122,8 @@ class Producer:
         """
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            self._connection.send(self._data)
-            answer = memoryview(bytes(self._connection.receive()))
+            self._connection.send_bytes(self._data)
+            answer = memoryview(bytes(self._connection.frame()))
             try:
                 check_produced(answer)
             except LoadError:
@@ -258,8 +214,8 @@ class Consumer:
         """One fetch; bytes of whole batches in it."""
         self.fetches += 1
         struct.pack_into(">q", self._data, self._at, self.offset)
-        self._connection.send(self._data)
-        answer = self._connection.receive()
+        self._connection.send_bytes(self._data)
+        answer = self._connection.frame()
         _, start = parse_response_header(FetchResponse, FETCH_VERSION, answer)
         partition = FetchResponse.decode(answer, FETCH_VERSION, start).responses[0].partitions[0]
         if partition.error_code:
@@ -288,7 +244,7 @@ def create_topics(
     patience_s: float = TIMEOUT_S,
 ) -> None:
     """Make topics and wait until every partition has a leader. configs: `name=value`. One that exists stays."""
-    connection.socket.settimeout(patience_s + 10)  # the broker gives up first, and says so
+    connection.wait(patience_s + 10)  # the broker gives up first, and says so
     settings = [CreatableTopicConfig(name=name, value=value) for name, value in (each.split("=") for each in configs)]
     topics = [
         CreatableTopic(
@@ -296,9 +252,7 @@ def create_topics(
         )
         for name in names
     ]
-    response = connection.ask(
-        CreateTopicsRequest(topics=topics, timeout_ms=round(patience_s * 1000)), 5, CreateTopicsResponse
-    )
+    response = connection.ask(CreateTopicsRequest(topics=topics, timeout_ms=round(patience_s * 1000)), 5)
     for topic in response.topics:
         if topic.error_code not in (0, TOPIC_EXISTS):
             raise LoadError(f"topic {topic.name}: error {topic.error_code} {topic.error_message}")
@@ -312,7 +266,7 @@ def wait_for_leaders(
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
-        answer = connection.ask(asked, 9, MetadataResponse)
+        answer = connection.ask(asked, 9)
         led = sum(part.leader_id >= 0 and not part.error_code for topic in answer.topics for part in topic.partitions)
         if led == partitions * len(names):
             return
@@ -322,7 +276,7 @@ def wait_for_leaders(
 
 def delete_topics(connection: Connection, names: Sequence[str]) -> None:
     """Take topics away; their files go some time later."""
-    answer = connection.ask(DeleteTopicsRequest(topic_names=list(names), timeout_ms=30_000), 5, DeleteTopicsResponse)
+    answer = connection.ask(DeleteTopicsRequest(topic_names=list(names), timeout_ms=30_000), 5)
     for topic in answer.responses:
         if topic.error_code:
             raise LoadError(f"cannot delete {topic.name}: error {topic.error_code}")
@@ -331,7 +285,7 @@ def delete_topics(connection: Connection, names: Sequence[str]) -> None:
 def wait_until_ready(connection: Connection) -> None:
     """Until metadata names a broker: the node itself, registered and not fenced."""
     deadline = time.monotonic() + TIMEOUT_S
-    while not connection.ask(MetadataRequest(topics=[]), 9, MetadataResponse).brokers:
+    while not connection.ask(MetadataRequest(topics=[]), 9).brokers:
         if time.monotonic() > deadline:
             raise LoadError("no broker in the metadata")
         time.sleep(0.005)

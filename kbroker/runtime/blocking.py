@@ -48,7 +48,7 @@ class BlockingConnection:
     ) -> None:
         self.socket = sock
         self.protocol = Connection(client_id, authenticates=authenticates)
-        self._answer_s = answer_s
+        self.wait(answer_s)
         self._answers: deque[Answer] = deque()
         self._is_answered = False
         if not negotiates:
@@ -65,6 +65,7 @@ class BlockingConnection:
     def wait(self, answer_s: float) -> None:
         """Wait so long for an answer from now on."""
         self._answer_s = answer_s
+        self.socket.settimeout(answer_s)
 
     def negotiate(self) -> None:
         """Ask which versions the broker serves: `protocol.served` from then on. Raises: OSError."""
@@ -84,7 +85,6 @@ class BlockingConnection:
 
     def send_bytes(self, data: bytes) -> None:
         """As they are, all of them. Raises: OSError."""
-        self.socket.settimeout(self._answer_s)
         self.socket.sendall(data)
 
     def receive(self) -> Any:
@@ -97,15 +97,18 @@ class BlockingConnection:
 
     def _hear(self, enough: Callable[[], bool]) -> None:
         give_up_s = time.monotonic() + self._answer_s
-        while not enough():
-            self.socket.settimeout(max(give_up_s - time.monotonic(), 0.001))
-            size = self.socket.recv_into(self.protocol.buffer())
-            if not size:
-                self.protocol.ended()
-                # what a listener does that wants a login, once it is asked for more than its versions
-                guess = "" if self._is_answered else ": it may want another security.protocol"
-                raise ConnectionError(f"the broker hung up{guess}")
-            self._answers += self.protocol.received(size)
+        try:
+            while not enough():
+                size = self.socket.recv_into(self.protocol.buffer())
+                if not size:
+                    self.protocol.ended()
+                    # what a listener does that wants a login, once it is asked for more than its versions
+                    guess = "" if self._is_answered else ": it may want another security.protocol"
+                    raise ConnectionError(f"the broker hung up{guess}")
+                self._answers += self.protocol.received(size)
+                self.socket.settimeout(max(give_up_s - time.monotonic(), 0.001))
+        finally:
+            self.socket.settimeout(self._answer_s)
 
     def close(self) -> None:
         """Hang up."""

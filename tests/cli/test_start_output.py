@@ -174,8 +174,8 @@ def produce_and_fetch(host: str, port: int) -> None:
         Producer(connection, produce_frame("t", [batch(1, 100)])).run(1)
         asked, at = fetch_frame("t", max_wait_ms=500, partition_bytes=1 << 20)
         struct.pack_into(">q", asked, at, 0)
-        connection.send(asked)
-        connection.receive()
+        connection.send_bytes(asked)
+        connection.frame()
 
 
 @pytest.mark.parametrize(

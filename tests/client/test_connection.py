@@ -22,6 +22,7 @@ from protocol.messages.handshake import (
 )
 from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from protocol.messages.produce import ProduceRequest
+from tests.frames import framed
 
 ASK = MetadataRequest(topics=[], allow_auto_topic_creation=False)
 SERVED = ApiVersionsResponse(error_code=0, api_keys=[ApiVersion(api_key=3, min_version=1, max_version=12)])
@@ -31,10 +32,6 @@ def ready(**given: object) -> Connection:
     made = Connection("me", **given)  # type: ignore[arg-type]
     made.connected()
     return made
-
-
-def framed(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
 
 
 def answer(response: Message, version: int, number: int) -> bytes:

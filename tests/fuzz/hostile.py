@@ -21,6 +21,7 @@ from protocol.headers import encode_request_header, parse_request_header, skip_t
 from protocol.message import DecodeError, EncodeError, Message, Struct
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.handshake import ApiVersionsRequest
+from tests.frames import framed
 
 MOST_BYTES = 2 << 20  # of a request that has grown
 MOST_TIMES = 50_000
@@ -75,11 +76,6 @@ def finish(client: socket.socket) -> None:
     except OSError as error:
         if error.errno != errno.ENOTCONN:
             raise
-
-
-def framed(*frames: bytes) -> bytes:
-    """With their sizes."""
-    return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
 
 
 def encoded(request: Message, version: int, number: int = 0) -> bytes:

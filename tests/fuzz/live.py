@@ -35,6 +35,7 @@ from protocol.message import DecodeError
 from tests.e2e import control_exchanges, transaction_exchanges  # noqa: F401 - they add their exchanges
 from tests.e2e.exchanges import EXCHANGES
 from tests.e2e.world import World
+from tests.frames import framed
 from tests.fuzz.healthy import HealthyClient
 from tests.fuzz.hostile import attack, finish
 from tests.fuzz.mutations import mutate
@@ -211,7 +212,7 @@ class Campaign:
             self._find(f"{error}: a hostile connection got no answers")
 
     def _play(self, batch: list[bytes], bad_size: int | None) -> None:
-        data = b"".join(struct.pack(">i", len(frame)) + frame for frame in batch)
+        data = framed(*batch)
         if bad_size is not None:
             data += struct.pack(">i", bad_size) + b"?"
         received = bytearray()

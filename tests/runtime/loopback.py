@@ -32,6 +32,7 @@ from kbroker.runtime.loop import Loop
 from kbroker.runtime.server import Limits, Server, bound_socket
 from kbroker.runtime.transport import PlaintextTransport, Transport
 from kbroker.timing import NEVER
+from tests.frames import framed
 
 PATIENCE_S = 10.0
 LIMITS = Limits(
@@ -276,11 +277,6 @@ class Loopback:
         for client in self.clients:
             client.close()
         self.loop.close()
-
-
-def framed(data: bytes) -> bytes:
-    """With its size in front."""
-    return struct.pack(">i", len(data)) + data
 
 
 def is_closed(client: socket.socket) -> bool:

@@ -25,7 +25,8 @@ from kbroker.runtime.connection import PORTION_BYTES, REGION_BYTES, REGIONS_PER_
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.server import SHARED_MS
 from kbroker.runtime.transport import WantReadError, WantWriteError
-from tests.runtime.loopback import LIMITS, Loopback, framed, running
+from tests.frames import framed
+from tests.runtime.loopback import LIMITS, Loopback, running
 from tests.runtime.veiled_transport import VeiledTransport
 
 

@@ -50,5 +50,5 @@ def test_a_produce_is_answered_and_shown_when_the_disk_has_it(tmp_path: Path, mo
             select.select([producer.socket], [], [], 0.1)[0],
         )
         stuck.unlink()
-        producer.frame()
+        producer.receive()
         assert (seen, len(fetched(other.ask(fetch(), 12))[0].records) > 0) == ((0, 0, []), True)

@@ -20,6 +20,7 @@ from kbroker.runtime.metadata_server import server as of_sockets
 from kbroker.runtime.metadata_server import wire
 from kbroker.runtime.metadata_server.server import MOST_FRAME_BYTES
 from kbroker.runtime.metadata_server.wire import Code, EventType, Op
+from tests.frames import framed, take
 from tests.runtime.metadata_servers import PATIENCE_S, RunningServer
 from tests.test_cost import LineCount
 
@@ -63,19 +64,14 @@ class Raw:
         return int(granted)
 
     def send(self, *frames: bytes) -> None:
-        self._socket.sendall(b"".join(wire.INT.pack(len(frame)) + frame for frame in frames))
+        self._socket.sendall(framed(*frames))
 
     def receive(self) -> bytes:
         """The next frame; empty if the server has hung up."""
-        head = self._exactly(4)
-        return self._exactly(wire.INT.unpack(head)[0]) if head else b""
-
-    def _exactly(self, size: int) -> bytes:
-        """So many bytes; fewer if the server has hung up."""
-        got = bytearray()
-        while len(got) < size and (data := self._socket.recv(size - len(got))):
-            got += data
-        return bytes(got)
+        try:
+            return bytes(take(self._socket))
+        except ConnectionError:
+            return b""
 
     def ask(self, xid: int, op: int, body: bytes = b"") -> tuple[int, int, int, bytes]:
         """Returns: xid, zxid, error, body."""

@@ -27,7 +27,6 @@ from kbroker.runtime.loop import Loop
 from kbroker.runtime.node import Host, Node, StartupError
 from kbroker.runtime.tree_file import Change, TreeFile
 from protocol.errors import ErrorCode
-from protocol.headers import parse_response_header
 from protocol.message import Message
 from protocol.messages.configs import (
     IncrementalAlterableConfig,
@@ -41,7 +40,7 @@ from protocol.messages.groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.messages.metadata import MetadataRequest
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.processes import Client
 from tests.requests import VERSIONS
@@ -141,10 +140,7 @@ def told_to_clients(node: Node, loop: Loop) -> list[tuple[str, int]]:
     client = Client(node.ports["PLAINTEXT"])
     client.send(MetadataRequest(topics=[]), 9)
     loop.run_until(lambda: answered(client))
-    frame = client.frame()
-    _, start = parse_response_header(MetadataResponse, 9, frame)
-    brokers = MetadataResponse.decode(memoryview(frame)[start:], 9).brokers
-    return [(each.host, each.port) for each in brokers]
+    return [(each.host, each.port) for each in client.receive().brokers]
 
 
 def test_addresses_for_clients_change_while_it_runs_and_stay_over_a_restart(tmp_path: Path, loop: Loop) -> None:
@@ -364,7 +360,7 @@ def test_a_session_that_is_over_has_ended_for_a_request_that_comes_before_the_lo
     def ask(request: Message, version: int) -> Any:
         client.send(request, version)
         loop.run_until(lambda: answered(client))
-        return client.answer_to(type(request), version)
+        return client.receive()
 
     while ask(FindCoordinatorRequest(key="g"), 3).error_code or ask(JOIN, 5).error_code:
         pass  # its topic is being made, and loaded

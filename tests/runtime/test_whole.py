@@ -78,7 +78,7 @@ def test_a_batch_for_which_memory_ran_out_is_answered_and_holds_up_no_other(monk
     with broker(log_retention_hours=-1) as b:
         b.create_topic("t", compression_type="gzip")
         client = Client(b.port)
-        client.socket.settimeout(PATIENCE_S)
+        client.wait(PATIENCE_S)
         codes = [produced(client.ask(produce(bytes(1 << 19)), 9)).error_code for _ in range(2)]
     assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, 0]
 
@@ -88,5 +88,5 @@ def test_a_flush_for_which_memory_ran_out_is_done_again(monkeypatch: pytest.Monk
     with broker(log_retention_hours=-1, log_flush_interval_messages=1) as b:
         b.create_topic("t")
         client = Client(b.port)
-        client.socket.settimeout(PATIENCE_S)
+        client.wait(PATIENCE_S)
         assert produced(client.ask(produce(b"v", timeout_ms=60_000), 9)).error_code == 0

@@ -138,7 +138,7 @@ def test_a_paused_broker_answers_when_it_goes_on() -> None:
             client.socket.recv(1, socket.MSG_PEEK)
         b.resume()
         client.socket.settimeout(10)
-        assert client.frame()
+        assert client.receive()
 
 
 def test_a_paused_broker_can_be_killed() -> None:
