@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.api.routes import ROUTES, SERVED, NotLoadedError
 from kbroker.channel import Channel, emit, framed
-from kbroker.core import EXPIRED, IS_ANSWER, Closed, Core, Effects
+from kbroker.core import IS_ANSWER, Closed, Core, Effects, Expired
 from kbroker.faults.contents import errors, groups, join, name_of, partitions, split, transactional_ids
 from kbroker.faults.history import Seen
 from kbroker.faults.script import Asked, Fault, Faults
@@ -155,7 +155,7 @@ class ScriptedCore:
             self.effects.writes.pop(line, None)
             event = Closed(line.within)
         self._core.step(event, now_ms)
-        if event is EXPIRED:
+        if isinstance(event, Expired):
             self._scheduler.ring(now_ms)
         self._collect()
         return self.effects
