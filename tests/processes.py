@@ -111,9 +111,9 @@ class Client(BlockingConnection):
         super().__init__(connect("127.0.0.1", port), client_id)
         self.sent: list[bytes] = []
 
-    def send_bytes(self, data: bytes) -> None:
+    def send_bytes(self, data: bytes | bytearray) -> None:
         """As they are."""
-        self.sent.append(data[SIZE_BYTES:])
+        self.sent.append(bytes(data[SIZE_BYTES:]))
         super().send_bytes(data)
 
 

@@ -100,7 +100,8 @@ class Cluster:
 def seen(connection: Connection, topics: Sequence[str]) -> MetadataResponse:
     """What a broker knows of these topics, and of the brokers."""
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics])
-    return connection.ask(asked, METADATA_VERSION)
+    answer: MetadataResponse = connection.ask(asked, METADATA_VERSION)
+    return answer
 
 
 def partitions(connection: Connection, topic: str) -> list[MetadataResponsePartition]:

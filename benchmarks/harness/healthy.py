@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from benchmarks.harness.attacks import HEALTHY, HEALTHY_GROUP, take
+from benchmarks.harness.attacks import HEALTHY, HEALTHY_GROUP
 from benchmarks.harness.wire import batch, produce_frame
 from protocol.message import Message
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -29,6 +29,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from protocol.records import Record
 from protocol.records.content import build_batch
+from tests.frames import take
 from tests.processes import Client
 
 QUIET, LARGE = f"{HEALTHY}-quiet", f"{HEALTHY}-large"

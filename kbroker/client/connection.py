@@ -165,7 +165,7 @@ class Connection:
 
     def ended(self) -> None:
         """The broker sends no more. Raises: ProtocolError if it owes the rest of an answer."""
-        is_midway = self._decoder.midway
+        is_midway = self.midway
         self.close()
         if is_midway:
             raise ProtocolError("the connection ended in the middle of an answer")
@@ -180,6 +180,11 @@ class Connection:
     def in_flight(self) -> int:
         """How many answers are still to come."""
         return len(self._asked)
+
+    @property
+    def midway(self) -> bool:
+        """Whether a part of an answer has come, and the rest is still to come."""
+        return self._decoder.midway
 
     def serves(self, kind: type[Message], version: int) -> bool:
         """Whether the broker has said that it serves a request in that version."""

@@ -83,7 +83,7 @@ class BlockingConnection:
             raise ConnectionError("the connection has ended before")
         self.send_bytes(self.protocol.ask(request, version))
 
-    def send_bytes(self, data: bytes) -> None:
+    def send_bytes(self, data: bytes | bytearray) -> None:
         """As they are, all of them. Raises: OSError."""
         self.socket.sendall(data)
 

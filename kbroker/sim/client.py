@@ -10,14 +10,13 @@ controller (`leaders.py`), and asks again when it is told that it was wrong. Sub
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
-from protocol.errors import ErrorCode
-from protocol.headers import encode_request_header, parse_response_header
+from kbroker.client import Connection as Protocol
+from kbroker.client import ProtocolError, correlation_ids
+from protocol.frames import SIZE_BYTES
 from protocol.message import Message
-from protocol.messages.handshake import ApiVersionsRequest, ApiVersionsResponse
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -57,31 +56,18 @@ class Ask(NamedTuple):
 
 
 class Connection:
-    """A client's end of a connection to one machine."""
+    """A client's end of a connection to one machine. queued: what is asked once the versions are known."""
 
-    __slots__ = ("in_flight", "machine", "queued", "shaking", "wire")
+    __slots__ = ("machine", "protocol", "queued", "wire")
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, name: str, numbers: Iterator[int], queued: Ask) -> None:
         self.machine = machine
+        self.protocol = Protocol(name, numbers=numbers)
         self.wire: Wire | None = None
-        self.in_flight: deque[tuple[int, type[Message], int]] = deque()  # correlation id, class, version
-        self.shaking = True  # the handshake's answer comes first
-        self.queued: Ask | None = None  # waits for the handshake
+        self.queued: Ask | None = queued
 
 
 Script = Generator[Sleep | Ask, Any, None]
-Response = TypeVar("Response", bound=Message)
-
-RESPONSES: dict[type[Message], type[Message]] = {}
-
-
-def response_class(request: type[Message]) -> type[Message]:
-    """The class of a request's answer: same module, same name."""
-    found = RESPONSES.get(request)
-    if found is None:
-        module = __import__(request.__module__, fromlist=["_"])
-        found = RESPONSES[request] = getattr(module, request.__name__.replace("Request", "Response"))
-    return found
 
 
 class Client:
@@ -101,9 +87,8 @@ class Client:
         self._home: Machine | None = None  # asked where any machine will do
         self._asked: Connection | None = None  # the one whose answers are waited for
         self._script: Script | None = None
-        self._correlation = self.chance.randrange(1 << 30)
+        self._numbers = correlation_ids(self.chance.randrange(1 << 30) + 1)
         self._answers: list[Message | None] = []
-        self._wanted = 0  # answers, all in all
         self._timer: Event | None = None
 
     def __repr__(self) -> str:
@@ -207,17 +192,15 @@ class Client:
             self._asked = connection
             self._send_all(connection, ask)
             return
-        connection = self._asked = self._connections[machine] = Connection(machine)
+        connection = self._asked = self._connections[machine] = Connection(machine, self.name, self._numbers, ask)
         connection.wire = self._net.connect(
             self.name,
             machine,
             lambda data: self._heard(connection, data),
             lambda why: self._lost(connection, why),
         )
-        connection.queued = ask
         version = self.fixed_versions.get(18, self.chance.choice((0, 1, 2, 3, 4)))
-        hello = ApiVersionsRequest(client_software_name="simulated", client_software_version="1.0")
-        self._send(connection, hello, version, True)
+        connection.wire.send(connection.protocol.negotiate("simulated", "1.0", version)[SIZE_BYTES:])
 
     def _any_machine(self) -> Machine:
         if self._home not in self._connections:
@@ -226,75 +209,44 @@ class Client:
         return self._home
 
     def _send_all(self, connection: Connection, ask: Ask) -> None:
-        assert not connection.in_flight, self
+        protocol, wire = connection.protocol, connection.wire
+        assert wire is not None
+        assert not protocol.in_flight, self
         connection.queued = None
-        self._wanted = 0
         for request in ask.requests:
-            api = request.api
-            assert api is not None, request
-            version = self.versions[api]
-            answered = not (api == 0 and request.acks == 0)  # type: ignore[attr-defined]
-            self._wanted += answered
-            self._send(connection, request, version, answered)
-        if self._asked is connection and not self._wanted:
+            assert request.api is not None, request
+            wire.send(protocol.ask(request, self.versions[request.api])[SIZE_BYTES:])
+        if self._asked is connection and not protocol.in_flight:
             assert self._timer is not None
             self._timer.cancel()
             self._timer = self.world.after(0, self._go_on, [])
 
-    def _send(self, connection: Connection, request: Message, version: int, answered: bool) -> None:
-        assert connection.wire is not None
-        self._correlation = self._correlation + 1 & 0x7FFFFFFF
-        kind = type(request)
-        frame = encode_request_header(kind, version, self._correlation, self.name) + request.encode(version)
-        if answered:
-            connection.in_flight.append((self._correlation, response_class(kind), version))
-        connection.wire.send(frame)
-
     def _heard(self, connection: Connection, data: bytes) -> None:
         """Whole answers, one behind the other."""
-        view = memoryview(data)
-        position = 0
-        while position < len(view) and connection.wire is not None:
-            size = int.from_bytes(view[position : position + 4], "big")
-            frame = view[position + 4 : position + 4 + size]
-            if len(frame) != size:
-                raise self.world.broken(f"{self} got {len(frame)} bytes of an answer of {size}")
-            position += 4 + size
-            self._answer(connection, frame)
-
-    def _answer(self, connection: Connection, frame: memoryview) -> None:
-        if not connection.in_flight:
-            raise self.world.broken(f"{self} got an answer that it never asked for")
-        correlation, kind, version = connection.in_flight.popleft()
-        if connection.shaking and bytes(frame[4:6]) == b"\x00\x23":  # error 35: in the layout of version 0
-            version = 0
-        theirs, start = parse_response_header(kind, version, frame)
-        if theirs != correlation:
-            raise self.world.broken(f"{self} got answer {theirs} of {kind.__name__}, the next one is {correlation}")
-        response = kind.decode(frame, version, start)
-        if connection.shaking:
-            self._shake(connection, cast(ApiVersionsResponse, response))
+        protocol = connection.protocol
+        try:
+            answers = protocol.feed(memoryview(data))
+        except ProtocolError as error:
+            raise self.world.broken(f"{self} got what it may not get: {error}") from None
+        if protocol.midway:
+            raise self.world.broken(f"{self} got a part of an answer")
+        if connection.queued is not None:
+            self._pick_versions(protocol.served)
+            self._send_all(connection, connection.queued)
             return
-        self._answers.append(response)
-        if not connection.in_flight:
+        self._answers += [answer.decode() for answer in answers]
+        if not protocol.in_flight:
             assert self._timer is not None
             self._timer.cancel()
             self._asked = None
             self._go_on(self._answers)
 
-    def _shake(self, connection: Connection, response: ApiVersionsResponse) -> None:
-        """The handshake is over: pick versions, send what waits."""
-        connection.shaking = False
-        if response.error_code != ErrorCode.NONE:
-            raise self.world.broken(f"{self} is told {response.error_code} by ApiVersions")
-        for each in response.api_keys:
-            if each.api_key not in self.versions:
-                low, high = max(each.min_version, OLDEST.get(each.api_key, 0)), each.max_version
-                wanted = self.fixed_versions.get(each.api_key, self.chance.randint(low, high))
-                self.versions[each.api_key] = min(max(wanted, low), high)
-        queued = connection.queued
-        assert queued is not None
-        self._send_all(connection, queued)
+    def _pick_versions(self, served: Mapping[int, tuple[int, int]]) -> None:
+        for api, (first, last) in served.items():
+            if api not in self.versions:
+                first = max(first, OLDEST.get(api, 0))
+                wanted = self.fixed_versions.get(api, self.chance.randint(first, last))
+                self.versions[api] = min(max(wanted, first), last)
 
     def _timed_out(self) -> None:
         self.note("gives up waiting")
@@ -304,7 +256,7 @@ class Client:
 
     def _lost(self, connection: Connection, why: str) -> None:
         """A connection has ended. Whether somebody waits for it or not, it is forgotten."""
-        asking = connection is self._asked and (bool(connection.in_flight) or connection.queued is not None)
+        asking = connection is self._asked and (connection.protocol.in_flight > 0 or connection.queued is not None)
         answers = self._answers
         self._forget(connection)
         if not asking:
@@ -318,6 +270,7 @@ class Client:
     def _forget(self, connection: Connection) -> None:
         """Be without a connection."""
         wire, connection.wire = connection.wire, None
+        connection.protocol.close()
         if self._connections.get(connection.machine) is connection:
             del self._connections[connection.machine]
         if wire is not None:

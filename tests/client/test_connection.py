@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from kbroker.client import Connection, ProtocolError, State, correlation_ids
+from kbroker.client import Answer, Connection, ProtocolError, State, correlation_ids
 from kbroker.client.connection import RULES
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header, encode_response_header
@@ -127,7 +127,7 @@ def test_a_socket_may_receive_into_the_buffer(view_bytes: int) -> None:
 
 def test_an_answer_that_is_kept_is_not_written_over() -> None:
     connection = ready()
-    kept = []
+    kept: list[Answer] = []
     for number in (1, 2):
         connection.ask(ASK, 9)
         data = memoryview(metadata(number, "ab"[number - 1] * 100))
