@@ -181,6 +181,53 @@ def test_no_imports_run_in_a_circle() -> None:
     assert a_cycle(import_graph()) == []
 
 
+KNOWS_ROWS = re.compile(r"\b(Flat|FlatRequest|HeaderTuple|FactsTuple)\b")
+ROWS = {"header", "facts", "request", "response", "topic", "partition", "part", "data", "answer", "asked", "span"}
+LOOPS = {f"protocol/records/{each}.py" for each in ("_walker", "_converter", "_cleaner")}  # `data` is bytes there
+
+
+def numbered(path: Path) -> Iterator[str]:
+    """Where a row's field is read by its number, or a row is taken apart into blanks.
+
+    A row is what has one of the names that rows have here. Two blanks and more, or a blank and a star, are
+    counted fields; one blank in a pair or a triple is none of that.
+    """
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value).rpartition(".")[2].lstrip("_") in ROWS:
+            numbers = [each for each in ast.walk(node.slice) if isinstance(each, ast.Constant)]
+            is_last = isinstance(node.slice, ast.UnaryOp)  # [-1], of bytes or a list
+            if not is_last and any(isinstance(each.value, int) for each in numbers):
+                yield f"{node.lineno}: {ast.unparse(node)}"
+        for target in getattr(node, "targets", [getattr(node, "target", None)]):
+            if isinstance(target, ast.Tuple):
+                parts = list(ast.walk(target))
+                blanks = sum(isinstance(each, ast.Name) and each.id == "_" for each in parts)
+                if blanks > 1 or (blanks and any(isinstance(each, ast.Starred) for each in parts)):
+                    yield f"{target.lineno}: {ast.unparse(target)}"
+
+
+def test_fields_of_rows_are_read_by_their_names() -> None:
+    """Of batch headers, of what the walker tells, of flat messages: `protocol/flat.py`, `protocol/records/batch.py`.
+
+    The pipeline apart, which has its own small client.
+    """
+    found = [
+        f"{name}:{each}"
+        for name, path in modules(*PACKAGES)
+        if not name.startswith("kbroker/pipeline/") and name not in LOOPS and KNOWS_ROWS.search(path.read_text())
+        for each in numbered(path)
+    ]
+    assert found == []
+
+
+def test_a_number_in_place_of_a_name_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "some.py"
+    path.write_text(
+        "header[9]\nself._answer[2:4]\n_, acks, _, topics = request\n_, end = pair\nlines[2]\n*_, last = row\n"
+    )
+    assert sorted(each.partition(":")[0] for each in numbered(path)) == ["1", "2", "3", "6"]
+
+
 SPEAKS_TO_PEERS = re.compile(r"peers\.send\(")
 
 

@@ -114,7 +114,7 @@ class OldReader(Reader):
 
     def _fail(self, at: int, code: ErrorCode) -> None:
         """An error in place of a part of the answer."""
-        wanted, _, _ = self._answers[at]
+        wanted, _part, _size = self._answers[at]
         self._answers[at] = wanted, failed_part(wanted.index, code), 0
 
     # -- the job

@@ -152,7 +152,7 @@ def _tidy(folder: Folder, notices: list[str]) -> _Found:
     notices += [put_aside(folder.disk, folder.path, name) for name in foreign]
     if unfinished:
         _finish_swaps(folder, found, unfinished)
-        found, _, _ = _sort(folder.disk.list(folder.path))
+        found, _unfinished, _foreign = _sort(folder.disk.list(folder.path))
     return found
 
 
@@ -162,15 +162,15 @@ def _sort(listed: list[Entry]) -> tuple[_Found, list[tuple[Entry, SegmentFile]],
     unfinished, foreign = [], []
     has_epochs = False
     for entry in listed:
-        name, _, _, is_dir, is_odd = entry
+        name, _size, _modified_ms, is_dir, is_odd = entry
         file = parse_segment_file_name(name)
         if is_dir or is_odd:
             if file is not None or name.removesuffix(".tmp") in PARTITION_FILES:
                 foreign.append(name)
         elif file is None:
             has_epochs = has_epochs or name == LEADER_EPOCHS
-        elif file[2] == "live":
-            parts.setdefault(file[0], {})[file[1]] = entry
+        elif file.state == "live":
+            parts.setdefault(file.base_offset, {})[file.part] = entry
         else:
             unfinished.append((entry, file))
     return _Found(parts, has_epochs), unfinished, foreign
