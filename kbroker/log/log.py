@@ -37,7 +37,7 @@ from kbroker.log.jobs import DeleteJob, FlushJob, Truncated
 from kbroker.log.producers import Marker, Origin, Producers
 from kbroker.log.reads import LogReads
 from kbroker.log.replay import replay_producers
-from kbroker.log.segment import Segment, draw_jitter, parts_of
+from kbroker.log.segment import ASK_FIRST, Segment, draw_jitter, parts_of
 from kbroker.log.snapshots import Snapshots
 from kbroker.ports import Random
 from protocol.errors import ErrorCode, KafkaError
@@ -206,22 +206,17 @@ class Log(LogReads):
             if repeated is not None:
                 return plan_of_duplicate(repeated, config)
         size, last_offset, max_timestamp = len(records), first + header[LAST_DELTA], header[MAX_TIMESTAMP]
-        if (
-            segment.size + size > segment.roll_bytes
-            or last_offset > segment.roll_offset
-            or max_timestamp > segment.roll_timestamp
-            or last_offset - self.recovery_point >= config.flush_messages - 1
-            or leader_epoch != self.epochs.latest
-        ):
-            batches = [(header, first, max_timestamp)]
-            plan = AppendPlan(batches, [records], size, first, last_offset, max_timestamp, last_offset)
-            return self._carry_out(plan, leader_epoch, wall_ms)
-        self._tail_position = segment.append((records,), size, last_offset, max_timestamp, last_offset)
-        self._tail_offset = first
-        self.log_end_offset = producers.end_offset = last_offset + 1
-        if header[PRODUCER_ID] >= 0:
-            producers.update(header, first, max_timestamp)
-        return first
+        if last_offset - self.recovery_point < config.flush_messages - 1 and leader_epoch == self.epochs.latest:
+            position = segment.append((records,), size, last_offset, max_timestamp, last_offset)
+            if position >= 0:
+                self._tail_position, self._tail_offset = position, first
+                self.log_end_offset = producers.end_offset = last_offset + 1
+                if header[PRODUCER_ID] >= 0:
+                    producers.update(header, first, max_timestamp)
+                return first
+        batches = [(header, first, max_timestamp)]
+        plan = AppendPlan(batches, [records], size, first, last_offset, max_timestamp, last_offset)
+        return self._carry_out(plan, leader_epoch, wall_ms)
 
     def append_own(
         self, batch: bytearray, leader_epoch: int, wall_ms: int, marker: Marker | None = None
@@ -237,9 +232,6 @@ class Log(LogReads):
         size, last_offset, max_timestamp = len(batch), first + header[LAST_DELTA], header[MAX_TIMESTAMP]
         if (
             size > config.own_bytes
-            or segment.size + size > segment.roll_bytes
-            or last_offset > segment.roll_offset
-            or max_timestamp > segment.roll_timestamp
             or last_offset - self.recovery_point >= config.flush_messages - 1
             or leader_epoch != self.epochs.latest
             or (marker is not None and not marker.is_commit)
@@ -250,8 +242,10 @@ class Log(LogReads):
         elif header[PRODUCER_ID] >= 0:
             producers.check(header, Origin.COORDINATOR)
         assign(batch, 0, first, header[LENGTH], leader_epoch)
-        self._tail_position = segment.append((batch,), size, last_offset, max_timestamp, last_offset)
-        self._tail_offset = first
+        position = segment.append((batch,), size, last_offset, max_timestamp, last_offset)
+        if position < 0:
+            return self.append_as_leader(memoryview(batch), leader_epoch, wall_ms, Origin.COORDINATOR)
+        self._tail_position, self._tail_offset = position, first
         self.log_end_offset = producers.end_offset = last_offset + 1
         if marker is not None:
             self._end_transaction(marker, header, first)
@@ -290,25 +284,21 @@ class Log(LogReads):
 
     def _append(self, plan: AppendPlan, wall_ms: int) -> None:
         """Write a plan, and take note of what it wrote."""
-        segment = self.segments[-1]
+        segment, aborted, position = self.segments[-1], None, ASK_FIRST
         size, last_offset, max_timestamp, batches = plan.size, plan.last_offset, plan.max_timestamp, plan.batches
-        if (
-            segment.size + size > segment.roll_bytes
-            or last_offset > segment.roll_offset
-            or max_timestamp > segment.roll_timestamp
-        ) and segment.must_roll(size, last_offset, max_timestamp, wall_ms):
-            # At a gap that a leader's compaction has left, at the end of the log all the same: a segment that begins
-            # behind it would stand behind a hole, for a recovery that knows nothing of compaction here.
-            is_near = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
-            segment = self.roll(wall_ms, 0 if is_near else plan.first_offset)
-            plan.needs_flush = True
-        aborted = None
         if (batches[0][0][ATTRIBUTES] & CONTROL or len(batches) > 1) and may_abort(plan, self.producers):
+            segment = self._segment_for(plan, wall_ms)
             aborted = segment.expect_aborted()  # before it is written: after that there is no way back
-        self._tail_position = segment.append(
-            plan.buffers, size, last_offset, max_timestamp, plan.max_timestamp_offset, batches
-        )
-        self._tail_offset = plan.first_offset
+        else:
+            position = segment.append(
+                plan.buffers, size, last_offset, max_timestamp, plan.max_timestamp_offset, batches
+            )
+        if position < 0:
+            segment = segment if aborted is not None else self._segment_for(plan, wall_ms)
+            position = segment.append(
+                plan.buffers, size, last_offset, max_timestamp, plan.max_timestamp_offset, batches, is_asked=True
+            )
+        self._tail_position, self._tail_offset = position, plan.first_offset
         self.log_end_offset = end_offset = last_offset + 1
         if len(batches) > 1 or batches[0][0][PRODUCER_ID] >= 0:
             self._note_producers(plan)
@@ -318,6 +308,17 @@ class Log(LogReads):
         if end_offset - self.recovery_point >= self.config.flush_messages:
             plan.needs_flush = True
             self.want_flush()
+
+    def _segment_for(self, plan: AppendPlan, wall_ms: int) -> Segment:
+        """The active segment, which is another one now if the plan has no place in it."""
+        last_offset = plan.last_offset
+        if not self.segments[-1].must_roll(plan.size, last_offset, plan.max_timestamp, wall_ms):
+            return self.segments[-1]
+        # At a gap that a leader's compaction has left, at the end of the log all the same: a segment that begins
+        # behind it would stand behind a hole, for a recovery that knows nothing of compaction here.
+        is_near = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
+        plan.needs_flush = True
+        return self.roll(wall_ms, 0 if is_near else plan.first_offset)
 
     def _note_producers(self, plan: AppendPlan) -> None:
         """Who wrote the batches of a plan, and which transactions ended with it."""

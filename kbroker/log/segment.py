@@ -45,6 +45,7 @@ def parts_of(segment: Segment) -> tuple[SegmentPart, ...]:
 
 
 _UNKNOWN = -2  # not read yet; -1 is Kafka's "no timestamp"
+ASK_FIRST = -1  # no position: `Segment.append` has written nothing
 _ASK = -2  # a limit below every size and timestamp
 _FIND = Struct(">qi4xb6xi").unpack_from  # base_offset, length, magic, last_offset_delta
 _FIND_BYTES = 27
@@ -65,7 +66,8 @@ class Segment:
 
     size: bytes of the file that hold batches. max_timestamp: largest in it, -1 if none has one, reached by the batch
     that ends with max_timestamp_offset. is_gone: taken out of the log, its files have other names.
-    roll_bytes, roll_offset, roll_timestamp: an append that keeps to them needs not ask `must_roll`, which sets them.
+    roll_bytes, roll_offset, roll_timestamp: an append that keeps to them needs not ask `must_roll`, which sets them:
+    what each append has to keep to is told once, in `append`.
     """
 
     __slots__ = (
@@ -224,15 +226,20 @@ class Segment:
         max_timestamp: int,
         max_timestamp_offset: int,
         batches: Sequence[tuple[HeaderTuple, int, int]] = (),
+        is_asked: bool = False,
     ) -> int:
         """Write batches behind the last one, in one call, and index them; returns their position.
 
+        Writes nothing, and returns ASK_FIRST, if `must_roll` has to be asked before; is_asked: it has been.
         size: bytes of all buffers. max_timestamp: largest in them, in the batch that ends with max_timestamp_offset.
         batches: header, base offset and largest timestamp of each; needed only if there are several.
         Raises OSError; then the segment is as before, as far as its readers can tell.
         """
-        assert last_offset <= self.roll_offset, (last_offset, self.roll_offset)
         position = self.size
+        if (
+            position + size > self.roll_bytes or last_offset > self.roll_offset or max_timestamp > self.roll_timestamp
+        ) and not is_asked:
+            return ASK_FIRST
         file = self._file or self.file
         self.touched = True
         is_due = self._bytes_since_entry > self.config.index_interval_bytes
