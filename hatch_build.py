@@ -28,6 +28,7 @@ except ImportError:  # by hand
 RECORDS = "records"  # the part of the package `protocol` that has loops
 MODULES = ("_walker", "_converter", "_cleaner")
 IMPORT = re.compile(r"^(\s*(?:from|import) )protocol(?=[.\s])", re.MULTILINE)
+NUMBERS = re.compile(r"^from [\w.]+\._numbers import .*$", re.MULTILINE)
 NOT_SHIPPED = shutil.ignore_patterns("*.so", "__pycache__")
 
 
@@ -98,6 +99,7 @@ def _build_extensions(package: Path, name: str, scratch: Path) -> list[Path]:
     for module in MODULES:
         source = folder / f"{module}.py"
         hashed = hash_of(str(folder), module)
+        source.write_text(with_numbers(source.read_text(encoding="utf-8"), folder), encoding="utf-8")
         with source.open("a") as file:  # protocol/records/_built.py refuses the extension of any other source
             file.write(f"\nSOURCE_HASH = {hashed!r}\n")
         where = ".".join((*names, RECORDS, module))
@@ -109,6 +111,12 @@ def _build_extensions(package: Path, name: str, scratch: Path) -> list[Path]:
     with _quiet():
         command.run()
     return [Path(command.get_ext_fullpath(extension.name)) for extension in extensions]
+
+
+def with_numbers(text: str, folder: Path) -> str:
+    """A loop's source with the functions of `_numbers.py` in the place of their import."""
+    numbers = (folder / "_numbers.py").read_text(encoding="utf-8")
+    return NUMBERS.sub(lambda _: numbers[numbers.index("@cython.cfunc") :], text, count=1)
 
 
 class _quiet:  # noqa: N801

@@ -12,13 +12,13 @@ from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
 from importlib.util import module_from_spec, source_hash, spec_from_loader
 
-_PARTS_IN_C = {"_converter": ("_folding.pxd",)}  # what is compiled with it
+_COMPILED_WITH_IT = {"_converter": ("_numbers.py", "_folding.pxd")}  # others: ("_numbers.py",)
 
 
 def hash_of(directory: str, name: str) -> bytes:
     """Of all that the extension of a module is made from. Raises: FileNotFoundError if it is not there."""
     written = b""
-    for part in (f"{name}.py", *_PARTS_IN_C.get(name, ())):
+    for part in (f"{name}.py", *_COMPILED_WITH_IT.get(name, ("_numbers.py",))):
         with open(f"{directory}/{part}", "rb") as file:
             written += file.read()
     return source_hash(written)

@@ -22,6 +22,7 @@ except ImportError:  # Cython is needed to compile this file, not to run it
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
+from protocol.records._numbers import big_endian, checked_varint, varint_bytes, write_varint
 from protocol.records._record import Readable
 
 COMPILED: bool = cython.compiled
@@ -260,21 +261,21 @@ def _record_at(
     stop: cython.Py_ssize_t
     value: cython.Py_ssize_t
     if magic < 2:
-        stop = position + 12 + _big_endian(data, position + 8, 4)
-        offset_delta = _big_endian(data, position, 8)
-        delta = _big_endian(data, position + 18, 8) if magic else -1
+        stop = position + 12 + big_endian(data, position + 8, 4)
+        offset_delta = big_endian(data, position, 8)
+        delta = big_endian(data, position + 18, 8) if magic else -1
         position += 22 + 8 * magic
-        key_size = _big_endian(data, position - 4, 4)
+        key_size = big_endian(data, position - 4, 4)
         value = position + (key_size if key_size > 0 else 0)
-        size = _big_endian(data, value, 4)
+        size = big_endian(data, value, 4)
         return base_offset + offset_delta, position, key_size, size >= 0, delta, stop
-    size, position = _varint(data, position, 32)
+    size, position = checked_varint(data, position, 32)
     stop = position + size
-    delta, position = _varint(data, position + 1, 64)
-    offset_delta, position = _varint(data, position, 32)
-    key_size, position = _varint(data, position, 32)
+    delta, position = checked_varint(data, position + 1, 64)
+    offset_delta, position = checked_varint(data, position, 32)
+    key_size, position = checked_varint(data, position, 32)
     value = position + (key_size if key_size > 0 else 0)
-    size, value = _varint(data, value, 32)
+    size, value = checked_varint(data, value, 32)
     return base_offset + offset_delta, position, key_size, size >= 0, delta, stop
 
 
@@ -325,14 +326,14 @@ def _shifted(
     behind: cython.Py_ssize_t
     at: cython.Py_ssize_t = 0
     for _ in range(count):
-        size, position = _varint(data, position, 32)
+        size, position = checked_varint(data, position, 32)
         stop = position + size
-        delta, behind = _varint(data, position + 1, 64)
+        delta, behind = checked_varint(data, position + 1, 64)
         delta += shift
-        size += _varint_bytes(delta) - (behind - position - 1)
-        at = _write_varint(target, at, size)
+        size += varint_bytes(delta) - (behind - position - 1)
+        at = write_varint(target, at, size)
         target[at] = data[position]
-        at = _write_varint(target, at + 1, delta)
+        at = write_varint(target, at + 1, delta)
         if cython.compiled:
             memcpy(target + at, data + behind, stop - behind)
         else:
@@ -442,76 +443,4 @@ def _little_endian64(data: cython.pointer[cython.const[cython.uchar]], at: cytho
     i: cython.int
     for i in range(1, 8):
         value = value << 8 | data[at + 7 - i]
-    return value
-
-
-# ---- numbers
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _varint(
-    data: cython.pointer[cython.const[cython.uchar]], position: cython.Py_ssize_t, bits: cython.int
-) -> tuple[cython.longlong, cython.Py_ssize_t]:
-    """Read one zigzag varint of 32 or 64 bits that `_walker` has checked: its value and the position behind it."""
-    value: cython.ulonglong = data[position]
-    byte: cython.ulonglong = value
-    shift: cython.int = 7
-    value &= 0x7F
-    while byte > 0x7F:
-        position += 1
-        byte = data[position]
-        if shift > 27 and (bits == 32 or shift == 63):
-            byte &= 0x8F if bits == 32 else 0x81  # the last byte's bits beyond the type
-        value |= (byte & 0x7F) << shift
-        shift += 7
-    return (value >> 1) ^ -(value & 1), position + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _varint_bytes(value: cython.longlong) -> cython.int:
-    """How many bytes a zigzag varint has."""
-    rest: cython.ulonglong = (value << 1) ^ (value >> 63)
-    size: cython.int = 1
-    while rest > 0x7F:
-        rest >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _write_varint(
-    target: cython.pointer[cython.uchar], at: cython.Py_ssize_t, value: cython.longlong
-) -> cython.Py_ssize_t:
-    """Write one zigzag varint; the position behind it."""
-    rest: cython.ulonglong = (value << 1) ^ (value >> 63)
-    while rest > 0x7F:
-        target[at] = rest & 0x7F | 0x80
-        rest >>= 7
-        at += 1
-    target[at] = rest
-    return at + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _big_endian(
-    data: cython.pointer[cython.const[cython.uchar]], at: cython.Py_ssize_t, size: cython.int
-) -> cython.longlong:
-    """The signed number in the `size` bytes at `at`."""
-    value: cython.longlong = data[at]
-    i: cython.int
-    value = (value ^ 0x80) - 0x80
-    for i in range(1, size):
-        value = (value << 8) | data[at + i]
     return value

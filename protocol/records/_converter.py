@@ -22,6 +22,7 @@ if cython.compiled:
 from protocol.errors import ErrorCode
 from protocol.records._crc32 import CRC32_TABLE
 from protocol.records._errors import RecordError
+from protocol.records._numbers import big_endian, checked_varint, varint_bytes, write_varint
 from protocol.records._record import Readable
 
 COMPILED: bool = cython.compiled
@@ -101,7 +102,7 @@ def _walk_messages(
         if broken:
             break
         if magic:
-            timestamp = _big_endian(data, start + 18, 8)
+            timestamp = big_endian(data, start + 18, 8)
             if timestamp > highest:
                 highest = timestamp
             if timestamp != -1 and (timestamp < lowest or lowest == -1):
@@ -110,7 +111,7 @@ def _walk_messages(
                 stamped = count
         if keyless < 0 and data[start + 18 + 8 * magic] > 0x7F:
             keyless = count
-        last = _big_endian(data, start, 8)
+        last = big_endian(data, start, 8)
         count += 1
         start = stop
     return broken, count, start, highest, lowest, keyless, stamped, last
@@ -127,7 +128,7 @@ def _whole_message(
     magic: cython.int,
 ) -> tuple[cython.int, cython.Py_ssize_t]:
     """A slot of _BROKEN for the message at `start`, and where it ends; 0 if it is cut off, a wrapper, or another's."""
-    size: cython.longlong = _big_endian(data, start + 8, 4)
+    size: cython.longlong = big_endian(data, start + 8, 4)
     crc: cython.longlong
     if size < 14:
         return 1, 0
@@ -137,7 +138,7 @@ def _whole_message(
         return 0, 0
     if size < 14 + 8 * magic:
         return 1, 0
-    crc = _big_endian(data, start + 12, 4) ^ _crc32(data, table, start + 16, start + 12 + size)
+    crc = big_endian(data, start + 12, 4) ^ _crc32(data, table, start + 16, start + 12 + size)
     if crc & 0xFFFF or crc >> 16 & 0xFFFF:  # what is above these 32 bits is the sign
         return 3, 0
     return 0, 0 if data[start + 17] & 7 else start + 12 + size
@@ -151,13 +152,13 @@ def _misfit(
     data: cython.pointer[cython.const[cython.uchar]], position: cython.Py_ssize_t, stop: cython.Py_ssize_t
 ) -> cython.int:
     """A slot of _BROKEN unless a key and a value, each behind its size, are all there is in [position, stop)."""
-    size: cython.longlong = _big_endian(data, position, 4)
+    size: cython.longlong = big_endian(data, position, 4)
     position += 4
     if size > stop - position - 4:
         return 4
     if size > 0:
         position += size
-    size = _big_endian(data, position, 4)
+    size = big_endian(data, position, 4)
     position += 4
     return 0 if position + (size if size > 0 else 0) == stop else 5
 
@@ -208,10 +209,10 @@ def _measure(
     last: cython.longlong = 0
     highest: cython.longlong = 0
     for _ in range(count):
-        size, position = _varint(data, position, 32)
+        size, position = checked_varint(data, position, 32)
         stop = position + size
-        delta, position = _varint(data, position + 1, 64)
-        offset_delta, position = _varint(data, position, 32)
+        delta, position = checked_varint(data, position + 1, 64)
+        offset_delta, position = checked_varint(data, position, 32)
         if kept == 0:
             if offset_delta < least_delta:
                 start = position = stop
@@ -222,11 +223,11 @@ def _measure(
             highest = delta
         last = offset_delta
         kept += 1
-        size, position = _varint(data, position, 32)
+        size, position = checked_varint(data, position, 32)
         if size > 0:
             held += size
             position += size
-        size, position = _varint(data, position, 32)
+        size, position = checked_varint(data, position, 32)
         if size > 0:
             held += size
         position = stop
@@ -292,13 +293,13 @@ def _to_messages(
     stop: cython.Py_ssize_t
     at: cython.Py_ssize_t = 0
     for _ in range(count):
-        size, position = _varint(data, position, 32)
+        size, position = checked_varint(data, position, 32)
         stop = position + size
-        delta, position = _varint(data, position + 1, 64)
-        offset_delta, position = _varint(data, position, 32)
-        key_size, key = _varint(data, position, 32)
+        delta, position = checked_varint(data, position + 1, 64)
+        offset_delta, position = checked_varint(data, position, 32)
+        key_size, key = checked_varint(data, position, 32)
         position = key + key_size if key_size > 0 else key
-        size, position = _varint(data, position, 32)
+        size, position = checked_varint(data, position, 32)
         offset_delta += base_offset
         delta += base_timestamp
         at = _put_message(
@@ -369,14 +370,14 @@ def _renumbered(
     timestamp: cython.longlong
     at: cython.Py_ssize_t = 0
     for index in range(count):
-        offset = base_offset + (index if in_sequence else _big_endian(data, start, 8))
-        timestamp = _big_endian(data, start + 18, 8) if magic else -1
+        offset = base_offset + (index if in_sequence else big_endian(data, start, 8))
+        timestamp = big_endian(data, start + 18, 8) if magic else -1
         key = start + 22 + 8 * magic
-        key_size = _big_endian(data, key - 4, 4)
+        key_size = big_endian(data, key - 4, 4)
         value = key + 4 + (key_size if key_size > 0 else 0)
-        size = _big_endian(data, value - 4, 4)
+        size = big_endian(data, value - 4, 4)
         at = _put_message(target, at, table, to_magic, offset, timestamp, append_time, data, key, key_size, value, size)
-        start += 12 + _big_endian(data, start + 8, 4)
+        start += 12 + big_endian(data, start + 8, 4)
     return at
 
 
@@ -522,33 +523,33 @@ def _to_records(
     at: cython.Py_ssize_t = 0
     for index in range(count):
         if with_times:
-            delta = (_big_endian(data, start + 18, 8) if magic else -1) - base_timestamp
+            delta = (big_endian(data, start + 18, 8) if magic else -1) - base_timestamp
         key = start + 22 + 8 * magic
-        key_size = _big_endian(data, key - 4, 4)
+        key_size = big_endian(data, key - 4, 4)
         if key_size < 0:
             key_size = -1
         value = key + 4 + (key_size if key_size > 0 else 0)
-        value_size = _big_endian(data, value - 4, 4)
+        value_size = big_endian(data, value - 4, 4)
         if value_size < 0:
             value_size = -1
-        size = 2 + _varint_bytes(delta) + _varint_bytes(index) + _varint_bytes(key_size) + _varint_bytes(value_size)
+        size = 2 + varint_bytes(delta) + varint_bytes(index) + varint_bytes(key_size) + varint_bytes(value_size)
         if key_size > 0:
             size += key_size
         if value_size > 0:
             size += value_size
-        at = _write_varint(target, at, size)
+        at = write_varint(target, at, size)
         target[at] = 0
-        at = _write_varint(target, at + 1, delta)
-        at = _write_varint(target, at, index)
-        at = _write_varint(target, at, key_size)
+        at = write_varint(target, at + 1, delta)
+        at = write_varint(target, at, index)
+        at = write_varint(target, at, key_size)
         if key_size > 0:
             at = _copied(target, at, data, key, key_size)
-        at = _write_varint(target, at, value_size)
+        at = write_varint(target, at, value_size)
         if value_size > 0:
             at = _copied(target, at, data, value, value_size)
         target[at] = 0
         at += 1
-        start += 12 + _big_endian(data, start + 8, 4)
+        start += 12 + big_endian(data, start + 8, 4)
     return at
 
 
@@ -618,75 +619,6 @@ def _little_endian(data: cython.pointer[cython.const[cython.uchar]], at: cython.
     low: cython.uint = data[at] | data[at + 1] << 8 | data[at + 2] << 16
     high: cython.uint = data[at + 3]
     return low | high << 24
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _varint_bytes(value: cython.longlong) -> cython.int:
-    """How many bytes a zigzag varint has."""
-    rest: cython.ulonglong = (value << 1) ^ (value >> 63)
-    size: cython.int = 1
-    while rest > 0x7F:
-        rest >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _write_varint(
-    target: cython.pointer[cython.uchar], at: cython.Py_ssize_t, value: cython.longlong
-) -> cython.Py_ssize_t:
-    """Write one zigzag varint; the position behind it."""
-    rest: cython.ulonglong = (value << 1) ^ (value >> 63)
-    while rest > 0x7F:
-        target[at] = rest & 0x7F | 0x80
-        rest >>= 7
-        at += 1
-    target[at] = rest
-    return at + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _varint(
-    data: cython.pointer[cython.const[cython.uchar]], position: cython.Py_ssize_t, bits: cython.int
-) -> tuple[cython.longlong, cython.Py_ssize_t]:
-    """Read one zigzag varint of 32 or 64 bits that `_walker` has checked: its value and the position behind it."""
-    value: cython.ulonglong = data[position]
-    byte: cython.ulonglong = value
-    shift: cython.int = 7
-    value &= 0x7F
-    while byte > 0x7F:
-        position += 1
-        byte = data[position]
-        if shift > 27 and (bits == 32 or shift == 63):
-            byte &= 0x8F if bits == 32 else 0x81  # the last byte's bits beyond the type
-        value |= (byte & 0x7F) << shift
-        shift += 7
-    return (value >> 1) ^ -(value & 1), position + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _big_endian(
-    data: cython.pointer[cython.const[cython.uchar]], at: cython.Py_ssize_t, size: cython.int
-) -> cython.longlong:
-    """The signed number in the `size` bytes at `at`."""
-    value: cython.longlong = data[at]
-    i: cython.int
-    value = (value ^ 0x80) - 0x80
-    for i in range(1, size):
-        value = (value << 8) | data[at + i]
-    return value
 
 
 def _check_range(start: int, end: int, size: int) -> None:

@@ -32,6 +32,7 @@ if cython.compiled:
 
 from protocol.errors import ErrorCode
 from protocol.records._errors import RecordError
+from protocol.records._numbers import big_endian
 from protocol.records._record import HeaderTuple, Readable, Record, Run
 
 COMPILED: bool = cython.compiled
@@ -281,21 +282,21 @@ def _accepted(
     """`accept`, of `size` bytes at `data`."""
     if size < 61 or size > most_bytes:
         return None
-    length: cython.longlong = _big_endian(data, 8, 4)
-    attributes: cython.longlong = _big_endian(data, 21, 2)
-    delta: cython.longlong = _big_endian(data, 23, 4)
-    base_timestamp: cython.longlong = _big_endian(data, 27, 8)
-    max_timestamp: cython.longlong = _big_endian(data, 35, 8)
-    producer_id: cython.longlong = _big_endian(data, 43, 8)
-    base_sequence: cython.longlong = _big_endian(data, 53, 4)
-    count: cython.longlong = _big_endian(data, 57, 4)
+    length: cython.longlong = big_endian(data, 8, 4)
+    attributes: cython.longlong = big_endian(data, 21, 2)
+    delta: cython.longlong = big_endian(data, 23, 4)
+    base_timestamp: cython.longlong = big_endian(data, 27, 8)
+    max_timestamp: cython.longlong = big_endian(data, 35, 8)
+    producer_id: cython.longlong = big_endian(data, 43, 8)
+    base_sequence: cython.longlong = big_endian(data, 53, 4)
+    count: cython.longlong = big_endian(data, 57, 4)
     if (
         length != size - 12
         or data[16] != 2
         or (attributes != 0 and attributes != 0x10)
         or count < 1
         or delta != count - 1
-        or _big_endian(data, 0, 8) != 0
+        or big_endian(data, 0, 8) != 0
         or (producer_id >= 0 and base_sequence < 0)
         or base_timestamp < -1
         or max_timestamp < -1
@@ -312,15 +313,15 @@ def _accepted(
     header = (
         0,
         length,
-        _big_endian(data, 12, 4),
+        big_endian(data, 12, 4),
         2,
-        _big_endian(data, 17, 4) & _UINT32,
+        big_endian(data, 17, 4) & _UINT32,
         attributes,
         delta,
         base_timestamp,
         max_timestamp,
         producer_id,
-        _big_endian(data, 51, 2),
+        big_endian(data, 51, 2),
         base_sequence,
         count,
     )
@@ -332,22 +333,6 @@ def _accepted(
         data[15 - shift] = leader_epoch & 0xFF
         leader_epoch >>= 8
     return header
-
-
-@cython.cfunc
-@cython.nogil
-@cython.inline
-@cython.exceptval(check=False)
-def _big_endian(
-    data: cython.pointer[cython.const[cython.uchar]], at: cython.Py_ssize_t, size: cython.int
-) -> cython.longlong:
-    """The signed number in the `size` bytes at `at`."""
-    value: cython.longlong = data[at]
-    i: cython.int
-    value = (value ^ 0x80) - 0x80
-    for i in range(1, size):
-        value = (value << 8) | data[at + i]
-    return value
 
 
 def parse(

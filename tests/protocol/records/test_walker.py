@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import protocol.records
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError, _no_cython, walker_kind
+from protocol.records._built import hash_of
 from protocol.records.batch import (
     BASE_OFFSET,
     COUNT,
@@ -75,6 +76,17 @@ def test_an_extension_of_another_source_is_refused(tmp_path: Path) -> None:
     assert told.stdout == "interpreted True\n"
     for changed in ("_walker.py", "_converter.py"):
         assert f"{changed} has changed since it was compiled" in told.stderr
+
+
+@pytest.mark.parametrize("module", ["_walker", "_converter", "_cleaner"])
+def test_an_extension_is_refused_where_the_numbers_that_all_loops_share_have_changed(
+    module: str, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(Path(protocol.records.__file__).parent, tmp_path / "records")
+    before = hash_of(str(copy), module)
+    with (copy / "_numbers.py").open("a") as source:
+        source.write("# changed\n")
+    assert hash_of(str(copy), module) != before
 
 
 # Two records by hand. First: timestamp +1, key "k", value null, header h -> null. Second: timestamp +3, key null,
