@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kbroker import __version__
 from protocol.namedtuple import NamedTuple
@@ -180,11 +180,11 @@ def _core_and_disk(faults: str | None) -> tuple[MakeCore, Disk | None]:
 
     Raises: UsageError, OSError.
     """
-    from kbroker.core import Core
-
     if faults is None:
+        from kbroker.core import Core
+
         return Core, None
-    from kbroker.faults import ScriptedCore
+    from kbroker.faults import scripted
     from kbroker.faults.file import read_faults
 
     with open(faults, encoding="utf-8", errors="replace") as file:  # what is no text is no TOML, and told as that
@@ -197,7 +197,7 @@ def _core_and_disk(faults: str | None) -> tuple[MakeCore, Disk | None]:
         switch = DiskSwitch()
         plan.disk.put_on(switch)
         disk = SwitchedDisk(switch)
-    return lambda broker, now_ms: cast(Core, ScriptedCore(Core(broker, now_ms), broker.clock, plan.faults)), disk
+    return scripted(plan.faults), disk
 
 
 def _run(start: Start, static: dict[str, Given], began: float) -> int:

@@ -6,9 +6,9 @@
 - `releases`: which versions older releases of Kafka serve. `file`: the same faults, and the disk's, from a file.
 """
 
-from kbroker.faults.core import ScriptedCore
+from kbroker.faults.core import ScriptedCore, scripted
 from kbroker.faults.history import Seen
 from kbroker.faults.script import Fault, Faults
 from kbroker.usage import UsageError
 
-__all__ = ["Fault", "Faults", "ScriptedCore", "Seen", "UsageError"]
+__all__ = ["Fault", "Faults", "ScriptedCore", "Seen", "UsageError", "scripted"]

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.api.routes import ROUTES, SERVED, NotLoadedError
 from kbroker.channel import Channel, emit, framed
-from kbroker.core import IS_ANSWER, Closed, Core, Effects, Expired
+from kbroker.core import IS_ANSWER, Closed, Core, Effects
 from kbroker.faults.contents import errors, groups, join, name_of, partitions, split, transactional_ids
 from kbroker.faults.history import Seen
 from kbroker.faults.script import Asked, Fault, Faults
 from kbroker.ports import Region
-from kbroker.timing import Scheduler
 from protocol.apis import BY_KEY
 from protocol.flat import flattened, message_of
 from protocol.headers import API_VERSIONS, parse_request_header, skip_tags
@@ -30,8 +29,10 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 
 if TYPE_CHECKING:
     from kbroker.api.routes import Route
+    from kbroker.broker.broker import Broker
     from kbroker.channel import Piece
     from kbroker.ports import Clock
+    from kbroker.timing import Scheduler
 
 OWN_CLIENT = "kbroker.testing"
 UNKNOWN_VERSION = 2**15 - 1
@@ -79,39 +80,17 @@ class Line(Channel):
         return self.within.full or super().full
 
 
-class ScriptedEffects:
-    """The core's effects, with the writes and the alarms that faults have led to."""
-
-    def __init__(self, within: Effects, scheduler: Scheduler) -> None:
-        self._plain = within
-        self._wheel = scheduler.wheel
-        self.writes: dict[Channel, None] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._plain, name)
-
-    @property
-    def wake_ms(self) -> int:
-        """When `Expired` is wanted at the latest."""
-        return min(self._plain.wake_ms, self._wheel.next_ms)
-
-    def take_writes(self) -> Sequence[Channel]:
-        """The connections to write to, each once."""
-        writes = tuple(self.writes)
-        self.writes.clear()
-        return writes
-
-
 class ScriptedCore:
     """One broker's every decision, some of them wrong on demand."""
 
-    def __init__(self, core: Core, clock: Clock, faults: Faults) -> None:
+    def __init__(self, core: Core, clock: Clock, scheduler: Scheduler, faults: Faults) -> None:
         self.faults = faults
         self.call_soon: Callable[[Callable[[], None]], None] | None = None  # for faults released from another thread
         self._core = core
         self._clock = clock
-        self._scheduler = Scheduler(clock.now_ms())
-        self.effects = ScriptedEffects(core.effects, self._scheduler)
+        self._scheduler = scheduler
+        self.effects = core.effects
+        self._due: deque[Callable[[], None]] = deque()  # whose alarms have rung
         self._lines: dict[Channel, Line] = {}
         self._held: dict[Fault, list[Callable[[], None]]] = {}
         self._sessions: dict[int, dict[tuple[str, bytes, int], None]] = {}  # what fetch sessions have, oldest first
@@ -145,7 +124,7 @@ class ScriptedCore:
             self._take(line, own)
             self._collect()
 
-    def step(self, event: object, now_ms: int) -> ScriptedEffects:
+    def step(self, event: object, now_ms: int) -> Effects:
         """As the plain core's; a connection that is gone takes along what waited on it."""
         if isinstance(event, Closed):
             line = cast(Line, event.channel)
@@ -155,8 +134,6 @@ class ScriptedCore:
             self.effects.writes.pop(line, None)
             event = Closed(line.within)
         self._core.step(event, now_ms)
-        if isinstance(event, Expired):
-            self._scheduler.ring(now_ms)
         self._collect()
         return self.effects
 
@@ -348,11 +325,15 @@ class ScriptedCore:
     # -- out
 
     def _collect(self) -> None:
-        """Take what the core has made of a step."""
-        for channel in self._core.effects.take_writes():
+        """Do what is due, and take what the core has made of it: a driver finds its own connections in the effects."""
+        while self._due:
+            self._due.popleft()()
+        for channel in self.effects.take_writes():
             line = self._lines.get(channel)
             if line is not None:
                 self._collect_of(line)
+            elif isinstance(channel, Line):
+                self.effects.writes[channel] = None
 
     def _collect_of(self, line: Line) -> None:
         within = line.within
@@ -461,7 +442,12 @@ class ScriptedCore:
         self.effects.writes[line] = None
 
     def _later(self, ms: int, job: Callable[[], None]) -> None:
-        self._scheduler.alarm(lambda now_ms: job()).set(self._clock.now_ms() + ms)
+        self._scheduler.alarm(lambda now_ms: self._due.append(job)).set(self._clock.now_ms() + ms)
+
+
+def scripted(faults: Faults) -> Callable[[Broker, int], Core]:
+    """What makes a core that obeys these, of the parts of a broker and the time in ms."""
+    return lambda broker, now_ms: cast(Core, ScriptedCore(Core(broker, now_ms), broker.clock, broker.scheduler, faults))
 
 
 def _encoded(turn: Turn, response: Message) -> list[Piece]:

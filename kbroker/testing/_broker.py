@@ -17,12 +17,10 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeVar, cast
+from typing import Protocol, Self, TypeVar
 
-from kbroker.broker.broker import Broker as Parts
 from kbroker.config import BrokerConfig, ConfigError, Given
-from kbroker.core import Core
-from kbroker.faults import Faults, ScriptedCore, Seen, UsageError
+from kbroker.faults import Faults, ScriptedCore, Seen, UsageError, scripted
 from kbroker.ports import Post
 from kbroker.runtime.clock import SystemRandom
 from kbroker.runtime.descriptors import Shares
@@ -344,10 +342,13 @@ class Broker(Helpers):
         return {key: Given(text, "the test") for key, text in {**SETTINGS, **own, **self._settings}.items()}
 
     def _host(self) -> Host:
-        def make_core(parts: Parts, now_ms: int) -> Core:
-            return cast(Core, ScriptedCore(Core(parts, now_ms), parts.clock, self.faults))
-
-        host = Host(SwitchedDisk(self.disk), self._clock, SystemRandom(), Shares.of(DESCRIPTORS), make_core=make_core)
+        host = Host(
+            SwitchedDisk(self.disk),
+            self._clock,
+            SystemRandom(),
+            Shares.of(DESCRIPTORS),
+            make_core=scripted(self.faults),
+        )
         home = self._home
         if home is None:
             return host
