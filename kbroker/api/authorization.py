@@ -320,11 +320,17 @@ def with_permission(request: Any, call: Call, needs: tuple[Operation, ...], hand
         return handle(request, call)
 
     awaited = helper.undecided(call.session, *needs)
-    return allowed(request, call) if awaited is None else once_touched(awaited, request, call, allowed, refuse)
+    return (
+        allowed(request, call)
+        if awaited is None
+        else once_touched(awaited, PERMISSION_PATIENCE_MS, request, call, allowed, refuse)
+    )
 
 
-def once_touched(key: Hashable, request: Any, call: Call, handle: Handle, refuse: Refuse) -> Undecided:
-    """A request that is handled once a key is touched, or PERMISSION_PATIENCE_MS have passed."""
+def once_touched(
+    key: Hashable, patience_ms: int, request: Any, call: Call, handle: Handle, refuse: Refuse
+) -> UntilTouched:
+    """A request that is handled once a key is touched, or so many ms have passed."""
 
     def decided() -> Result:
         try:
@@ -332,11 +338,11 @@ def once_touched(key: Hashable, request: Any, call: Call, handle: Handle, refuse
         except KafkaError as error:
             return refuse(request, error.code, error.message, call.version)
 
-    return Undecided(key, call.now_ms + PERMISSION_PATIENCE_MS, decided)
+    return UntilTouched(key, call.now_ms + patience_ms, decided)
 
 
-class Undecided:
-    """A request that waits until it is known what to do with it. keys: what is touched then."""
+class UntilTouched:
+    """A request that waits until what it needs is known. keys: what is touched then."""
 
     __slots__ = ("_decided", "deadline_ms", "keys")
 
@@ -350,5 +356,5 @@ class Undecided:
         return self._decided()
 
     def expired(self, now_ms: int) -> Result:
-        """The metadata store does not answer: as far as is known."""
+        """Nothing has come: as far as is known."""
         return self._decided()

@@ -25,7 +25,12 @@ from kbroker.api.portions import is_break
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.coordinator_types import topic_on_demand
-from kbroker.config.limits import ELEMENTS_PER_REQUEST, NEW_PARTITIONS_PER_REQUEST, WRITTEN_AT_ONCE
+from kbroker.config.limits import (
+    ELEMENTS_PER_REQUEST,
+    METADATA_PATIENCE_MS,
+    NEW_PARTITIONS_PER_REQUEST,
+    WRITTEN_AT_ONCE,
+)
 from kbroker.log.names import topic_name_fault
 from kbroker.metadata.cache import CLUSTER_TOLD, INTERNAL_TOPICS, MetadataCache, TopicImage, TopicKey
 from protocol.errors import ErrorCode, KafkaError
@@ -80,7 +85,7 @@ def _once_told(handle: Handle, refuse: Refuse) -> Handle:
     def wait_first(request: Message, call: Call) -> Result:
         if call.broker.plane.cache.brokers or call.session.says_it_is_a_broker:
             return handle(request, call)
-        return once_touched(CLUSTER_TOLD, request, call, handle, refuse)
+        return once_touched(CLUSTER_TOLD, METADATA_PATIENCE_MS, request, call, handle, refuse)
 
     return wait_first
 

@@ -218,9 +218,12 @@ PARTITIONS_PER_FETCH = 50_000
 PARTITIONS_IN_FETCH_SESSIONS = 200_000  # of all clients; from a sixteenth on, large sessions go with their connections
 
 # How long a broker's request waits for the metadata store to say whether it is one: a controller that was elected a
-# moment ago is not known yet. And how long a question about the cluster waits at a broker that has just started. Longer
-# than the store takes, shorter than a controller waits for an answer.
+# moment ago is not known yet. Longer than the store takes, shorter than a controller waits for an answer.
 PERMISSION_PATIENCE_MS = 10_000
+
+# How long a question about the cluster waits at a broker that has just started, for a controller to tell it of one.
+# Longer than an election takes, shorter than clients wait for an answer.
+METADATA_PATIENCE_MS = 10_000
 
 # How often it is said that a broker cannot be reached. A follower tries its dead leader ten times a second.
 PEER_FAILURES_SAID_EVERY_MS = 60_000

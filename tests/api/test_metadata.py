@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.config.limits import PERMISSION_PATIENCE_MS, WRITTEN_AT_ONCE
+from kbroker.config.limits import METADATA_PATIENCE_MS, WRITTEN_AT_ONCE
 from kbroker.controller.admin import NewTopic
 from kbroker.metadata.store import DELETE_TOPICS
 from kbroker.ports import BROKER_SOFTWARE, Children, Operation, PeerAddress
@@ -328,7 +328,7 @@ def test_a_question_about_the_cluster_waits_until_the_broker_has_been_told(quest
 def test_a_question_about_the_cluster_does_not_wait_for_ever() -> None:
     cluster = Cluster(1, 2)
     client = asked_too_soon(cluster, *QUESTIONS[0])
-    cluster.advance(PERMISSION_PATIENCE_MS)
+    cluster.advance(METADATA_PATIENCE_MS)
     answer = client.answer()
     assert (answer.controller_id, answer.brokers) == (-1, [])
 
