@@ -381,12 +381,13 @@ fetchers to one broker are `fetcher-1`, `fetcher-2` and so on.
 """
 
 
-class PeerAddress(NamedTuple):
-    """Where a broker listens for other brokers. security_protocol: 0 PLAINTEXT, the only one that is spoken yet."""
+class Endpoint(NamedTuple):
+    """One listener of a broker, as advertised."""
 
+    listener: str
+    security_protocol: int  # 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL
     host: str
     port: int
-    security_protocol: int
 
 
 class PeerFaultKind(Enum):
@@ -398,6 +399,7 @@ class PeerFaultKind(Enum):
     OUT_OF_TURN = "what came is not the answer that was due"
     STRANGER = "at this address is a broker of another cluster, or another one of ours"
     UNSUPPORTED = "the broker does not serve this version"
+    UNSPOKEN = "its listener has a security protocol in which this broker asks nothing"
 
 
 class FlatRequest(NamedTuple):
@@ -445,7 +447,7 @@ class Peers(Protocol):
     def send(
         self,
         broker_id: int,
-        address: PeerAddress,
+        endpoint: Endpoint,
         purpose: str,
         request: Message | FlatRequest,
         version: int,
@@ -454,7 +456,7 @@ class Peers(Protocol):
     ) -> None:
         """Ask a broker something. A PeerAnswer or PeerFault with `token` follows, unless the line is dropped before.
 
-        address: if it is another one than before, what is on the line to the old one fails. timeout_ms: from when the
+        endpoint: if it is another one than before, what is on the line to the old one fails. timeout_ms: from when the
         request is the first on its line until its answer is there, connecting included.
         """
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.ports import PeerAddress
+from kbroker.ports import Endpoint
 from protocol.message import Message
 
 
@@ -15,7 +15,7 @@ class Nobody:
     def send(
         self,
         broker_id: int,
-        address: PeerAddress,
+        endpoint: Endpoint,
         purpose: str,
         request: Message,
         version: int,

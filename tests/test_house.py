@@ -228,11 +228,13 @@ def test_a_number_in_place_of_a_name_is_found(tmp_path: Path) -> None:
     assert sorted(each.partition(":")[0] for each in numbered(path)) == ["1", "2", "3", "6"]
 
 
-SPEAKS_TO_PEERS = re.compile(r"peers\.send\(")
+SPEAKS_TO_PEERS, ASKS_OTHERS = re.compile(r"peers\.send\("), re.compile(r"requester\.ask\(")
 
 
 def test_the_map_names_everybody_who_speaks_to_other_brokers() -> None:
-    senders = {name for name, path in modules("kbroker") if SPEAKS_TO_PEERS.search(path.read_text())}
+    texts = {name: path.read_text() for name, path in modules("kbroker")}
+    assert [name for name, text in texts.items() if SPEAKS_TO_PEERS.search(text)] == ["kbroker/metadata/requester.py"]
+    senders = {name for name, text in texts.items() if ASKS_OTHERS.search(text)}
     rows = re.findall(r"^\| `.*$", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
     assert senders == {f"kbroker/{each}" for row in rows for each in re.findall(r"`([a-z_/]+\.py)`", row)}
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker.config.limits import PEER_FAILURES_SAID_EVERY_MS, PEER_SETUP_MS
+from kbroker.config.limits import PEER_SETUP_MS
 from kbroker.peers import Line, Lines, Link
-from kbroker.ports import CONTROL, PeerAddress, PeerEvent, PeerFault
+from kbroker.ports import CONTROL, Endpoint, PeerEvent, PeerFault
 from protocol.messages.control import UpdateMetadataRequest
 
 
@@ -48,7 +48,7 @@ class Dialled(Lines):
 
     def ask(self, token: object, broker_id: int = 2, *, port: int = 9092, timeout_ms: int = 60_000) -> None:
         request = UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=[])
-        self.send(broker_id, PeerAddress("h", port, 0), CONTROL, request, 8, token, timeout_ms)
+        self.send(broker_id, Endpoint("PLAINTEXT", 0, "h", port), CONTROL, request, 8, token, timeout_ms)
 
 
 @pytest.fixture
@@ -56,18 +56,6 @@ def lines() -> Dialled:
     made = Dialled()
     made.join("cluster")
     return made
-
-
-def test_failures_are_said_the_first_time_and_then_once_in_a_while(
-    lines: Dialled, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "kbroker.peers")
-    for at_ms in (0, 5_000, 10_000, PEER_FAILURES_SAID_EVERY_MS, 2 * PEER_FAILURES_SAID_EVERY_MS):
-        lines.ms = at_ms
-        lines.ask("token")
-        lines.lines[-1].lost("nobody listens", at_ms)
-    said = "1 request to broker 2 at h:9092 failed: nobody listens"
-    assert caplog.messages == [said, f"{said} (2 times before)", said]
 
 
 def test_the_first_deadline_of_all_lines_counts(lines: Dialled) -> None:

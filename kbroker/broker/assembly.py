@@ -29,6 +29,8 @@ from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
 from kbroker.log.config import LogConfig
 from kbroker.log.log_jobs import ManagerConfig, one_after_another
 from kbroker.log.manager import open_logs
+from kbroker.metadata.cache import MetadataCache
+from kbroker.metadata.requester import Requester, inter_broker_listener
 from kbroker.replica import ReplicaManager
 from kbroker.timing import Scheduler
 from protocol.namedtuple import NamedTuple
@@ -106,8 +108,10 @@ def assemble(
     _, clock, random, scheduler = world
     tell, config = facts.append, configs.broker
     replicas = ReplicaManager(broker_id, logs, clock, configs, tell)
+    cache = MetadataCache()
+    requester = Requester(broker_id, cache, configs, peers, clock, inter_broker_listener(configs, endpoints))
     plane = ControlPlane(
-        broker_id, configs, replicas, store, clock, random, endpoints, peers, scheduler, tell, cluster_id
+        broker_id, configs, replicas, store, clock, random, endpoints, cache, requester, scheduler, tell, cluster_id
     )
 
     def send_markers(markers: WriteMarkers, now_ms: int) -> None:
@@ -126,14 +130,12 @@ def assemble(
     def make_markers() -> TransactionMarkers:
         from kbroker.broker.transaction_markers import TransactionMarkers
 
-        made = TransactionMarkers(
-            broker_id, replicas, plane.cache, groups.runtime, clock, peers, plane.listener, scheduler
-        )
+        made = TransactionMarkers(broker_id, replicas, cache, groups.runtime, clock, requester, scheduler)
         made.done = have_marked
         return made
 
     partitions = TransactionPartitions(
-        broker_id, transactions.runtime, lambda: transactions.coordinator, plane.cache, peers, plane.listener, tell
+        broker_id, transactions.runtime, lambda: transactions.coordinator, cache, requester, tell
     )
     broker: Broker = Broker(
         facts,
@@ -151,9 +153,10 @@ def assemble(
         strict=strict,
         fetch_regions=fetch_regions,
     )
-    broker.leaving = ControlledShutdown(plane, replicas, peers, clock, scheduler)
+    broker.add(requester)
+    broker.leaving = ControlledShutdown(plane, replicas, requester, clock, scheduler)
     broker.add(broker.leaving)
-    broker.add(ControlSender(broker_id, plane.controller, configs, peers, plane.listener, tell))
-    broker.add(InSyncChanges(replicas, plane, peers, clock, scheduler, config.replica_lag_time_max_ms, tell))
-    broker.add(ReplicaFetchers(replicas, plane, peers, clock, scheduler))
+    broker.add(ControlSender(plane.controller, requester, tell))
+    broker.add(InSyncChanges(replicas, plane, requester, clock, scheduler, config.replica_lag_time_max_ms, tell))
+    broker.add(ReplicaFetchers(replicas, plane, requester, clock, scheduler))
     return broker

@@ -16,7 +16,6 @@ from kbroker.broker.facts import BrokerConfigChanged, JobDone, Touched
 from kbroker.broker.jobs import Errand
 from kbroker.broker.openings import Openings
 from kbroker.metadata.cache import MetadataDelta, TopicKey
-from kbroker.ports import PeerAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -125,10 +124,9 @@ class Broker:
 
     @property
     def markers(self) -> TransactionMarkers:
-        """Outcomes of transactions on their way into partitions; a part from the first of them on."""
+        """Outcomes of transactions on their way into partitions, from the first of them on."""
         if self._markers is None:
             self._markers = self._make_markers()
-            self.add(self._markers)
         return self._markers
 
     @property
@@ -155,15 +153,8 @@ class Broker:
         self._handlers.setdefault(kind, []).append(handler)
 
     def handle(self, fact: object, now_ms: int) -> None:
-        """A fact, from within or from outside.
-
-        A peer's answer is for all who hear of answers; but where there is a handler for the type of its token, for that
-        alone: a follower gets as many as its leader has appends.
-        """
-        kind = fact.__class__
-        if isinstance(fact, PeerAnswer) and fact.token.__class__ in self._handlers:
-            kind = fact.token.__class__
-        for handler in self._handlers[kind]:
+        """A fact, from within or from outside."""
+        for handler in self._handlers[fact.__class__]:
             handler(fact, now_ms)
 
     def take_touched(self) -> Sequence[Hashable]:

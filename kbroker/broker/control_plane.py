@@ -19,7 +19,6 @@ from kbroker.controller import Admin, Controller
 from kbroker.controller.events import ControlAnswer, Registered, UncleanElectionsDue
 from kbroker.controller.outbox import LEADER_AND_ISR_VERSION, ControlRequestDue
 from kbroker.log.facts import LogDirectoryFailed, LogTruncated
-from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps, StoreRefusedError
 from kbroker.metadata.store import (
     ALL_BROKERS,
@@ -43,9 +42,6 @@ from kbroker.ports import (
     Get,
     NodeChanged,
     Outcome,
-    PeerAddress,
-    PeerAnswer,
-    PeerFault,
     SessionExpired,
     SessionStarted,
     SetData,
@@ -60,8 +56,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kbroker.broker.facts import Handler, Tell
+    from kbroker.metadata.cache import MetadataCache
     from kbroker.metadata.configs import Configs
-    from kbroker.ports import Clock, MetadataStore, Peers, Random
+    from kbroker.metadata.requester import Requester
+    from kbroker.ports import Clock, MetadataStore, Random
     from kbroker.replica import ReplicaManager
     from kbroker.timing import Scheduler
 
@@ -98,7 +96,8 @@ class ControlPlane:
         clock: Clock,
         random: Random,
         endpoints: tuple[Endpoint, ...],
-        peers: Peers,
+        cache: MetadataCache,
+        requester: Requester,
         scheduler: Scheduler,
         tell: Tell,
         cluster_id: str | None = None,
@@ -109,11 +108,11 @@ class ControlPlane:
         self.cluster_id = cluster_id
         self.fatal = ""
         self._has_come_up = False  # was ready once, or has obeyed or refused its own controller's first LeaderAndIsr
-        self.cache = MetadataCache()
+        self.cache = cache
         replicas.is_known = self.cache.partition
         replicas.rules.is_alive = lambda broker_id: broker_id in self.cache.brokers
         self._store = store
-        self._peers = peers
+        self._requester = requester
         self._clock = clock
         self._random = random
         self._endpoints = self._registered_endpoints = endpoints
@@ -121,10 +120,10 @@ class ControlPlane:
         self._joining_in = NO_SESSION
         self._taken: Taken | None = None
         self._tell = tell
-        self._steps = Steps(store, peers)
-        listener = self.listener = inter_broker_listener(configs, endpoints)
+        self._steps = Steps(store, requester)
+        listener = self.listener = requester.listener
         self.controller = Controller(broker_id, self._steps, configs, random, clock, scheduler, listener, tell)
-        self.admin = Admin(self._steps, self.cache, configs, self.controller, random, listener, tell)
+        self.admin = Admin(self._steps, self.cache, configs, self.controller, random, tell)
         self.control_requests = ControlRequestQueue(
             broker_id, replicas, self.cache, configs, self._steps, scheduler, clock, tell
         )
@@ -166,11 +165,6 @@ class ControlPlane:
         outbox = self.controller.outbox
         return [each for each in outbox.brokers() if each != self.broker_id and outbox.head(each) is not None]
 
-    def address_for_controller(self, controller_id: int) -> PeerAddress | None:
-        """Where a broker takes what is asked of it as the controller; None if it is not known."""
-        listener = (self.configs.broker.control_plane_listener_name or self.listener).upper()
-        return self.cache.peer_address(controller_id, listener)
-
     def run(self, procedure: Procedure[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
         """Have a procedure run on the metadata store. done: gets what it returns. failed: gets what it raises."""
         self._steps.run(procedure, done, failed)
@@ -182,8 +176,6 @@ class ControlPlane:
         """Events of the store, and what the controller says and is told."""
         return {
             StoreAnswer: lambda fact, now_ms: self._steps.answer(fact),
-            PeerAnswer: lambda fact, now_ms: self._steps.heard(fact),
-            PeerFault: lambda fact, now_ms: self._steps.heard(fact),
             NodeChanged: self._node_changed,
             SessionStarted: self._session_started,
             SessionExpired: self._session_expired,
@@ -229,7 +221,7 @@ class ControlPlane:
 
     def close(self) -> None:
         """Leave the cluster: the session ends, and the registration with it."""
-        self._peers.close()
+        self._requester.close()
         self._store.close()
 
     # -- what the own controller says
@@ -357,7 +349,7 @@ class ControlPlane:
             log.error("%s", self.fatal)
             return
         self.cluster_id = there
-        self._peers.join(there)
+        self._requester.join(there)
 
     def _node_changed(self, change: NodeChanged, now_ms: int) -> None:
         if (
@@ -382,11 +374,3 @@ def _whose(registration: bytes) -> str:
         return f"another broker is registered with it, {', '.join(content['endpoints'])}"
     except (ValueError, KeyError, TypeError):
         return "another broker is registered with it"
-
-
-def inter_broker_listener(configs: Configs, endpoints: tuple[Endpoint, ...]) -> str:
-    """The listener over which brokers speak to each other; the first one, where the settings name none that exists."""
-    broker = configs.broker
-    wanted = (broker.inter_broker_listener_name or broker.security_inter_broker_protocol).upper()
-    names = [each.listener for each in endpoints]
-    return wanted if wanted in names or not names else names[0]

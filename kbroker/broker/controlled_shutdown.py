@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import Leave
 from kbroker.controller.events import ShutDown
-from kbroker.ports import TO_CONTROLLER, PeerAnswer, PeerFault
+from kbroker.ports import TO_CONTROLLER, PeerFault
 from protocol.errors import ErrorCode
 from protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
 
@@ -25,29 +25,27 @@ if TYPE_CHECKING:
 
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.facts import Handler
-    from kbroker.ports import Clock, Peers
+    from kbroker.metadata.requester import Asked, Requester
+    from kbroker.ports import Clock, PeerEvent
     from kbroker.replica import ReplicaManager
     from kbroker.timing import Scheduler
 
 log = logging.getLogger("kbroker.cluster")
-
-VERSION = 3
 
 
 class ControlledShutdown:
     """This broker's way out. is_over: whether it may stop; True until it has begun."""
 
     def __init__(
-        self, plane: ControlPlane, replicas: ReplicaManager, peers: Peers, clock: Clock, scheduler: Scheduler
+        self, plane: ControlPlane, replicas: ReplicaManager, requester: Requester, clock: Clock, scheduler: Scheduler
     ) -> None:
         self.is_over = True
         self._plane = plane
         self._replicas = replicas
-        self._peers = peers
+        self._requester = requester
         self._clock = clock
         self._left = 0  # tries
         self._again = scheduler.alarm(lambda now_ms: self._ask())
-        self._asked: object | None = None  # the token of the request that is under way
 
     def _begin(self, fact: Leave, now_ms: int) -> None:
         """Hand over what can be handed over."""
@@ -65,8 +63,8 @@ class ControlledShutdown:
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """That this broker is about to stop, and what the controller says to it, if it is another broker."""
-        return {Leave: self._begin, PeerAnswer: self._answered, PeerFault: self._failed}
+        """That this broker is about to stop."""
+        return {Leave: self._begin}
 
     # -- asking
 
@@ -77,34 +75,19 @@ class ControlledShutdown:
         if plane.controller.is_active:
             plane.controller.put(ShutDown(plane.broker_id, epoch, self._told))
             return
-        address = plane.cache.peer_address(plane.controller.active_id, plane.listener)
-        if address is None:
+        request = ControlledShutdownRequest(broker_id=plane.broker_id, broker_epoch=epoch)
+        if not self._requester.ask(self, plane.controller.active_id, TO_CONTROLLER, request):
             self._try_again("the controller is not known")
-            return
-        self._asked = object()
-        self._peers.send(
-            plane.controller.active_id,
-            address,
-            TO_CONTROLLER,
-            ControlledShutdownRequest(broker_id=plane.broker_id, broker_epoch=epoch),
-            VERSION,
-            self._asked,
-            plane.configs.broker.controller_socket_timeout_ms,
-        )
 
-    def _answered(self, answer: PeerAnswer, now_ms: int) -> None:
-        if self._asked is None or answer.token is not self._asked:
+    def heard(self, asked: Asked, event: PeerEvent, now_ms: int) -> None:
+        """What the controller says, if it is another broker."""
+        if isinstance(event, PeerFault):
+            self._try_again(f"the controller does not answer: {event.kind.value} ({event.why})")
             return
-        self._asked = None
-        response = answer.response
+        response = event.response
         assert isinstance(response, ControlledShutdownResponse), response
         left = [(each.topic_name, each.partition_index) for each in response.remaining_partitions]
         self._told(ErrorCode.of(response.error_code), left)
-
-    def _failed(self, fault: PeerFault, now_ms: int) -> None:
-        if self._asked is not None and fault.token is self._asked:
-            self._asked = None
-            self._try_again(f"the controller does not answer: {fault.kind.value} ({fault.why})")
 
     def _told(self, code: ErrorCode, left: list[tuple[str, int]]) -> None:
         if code is not ErrorCode.NONE:

@@ -15,7 +15,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kbroker.controller.events import AlterPartition
-from kbroker.ports import IN_SYNC, PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.metadata.requester import OnceAMinute
+from kbroker.ports import IN_SYNC, PeerFault
 from kbroker.replica.facts import InSyncProposed
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.facts import Handler, Tell
-    from kbroker.ports import Clock, Peers
+    from kbroker.metadata.requester import Asked, Requester
+    from kbroker.ports import Clock, PeerEvent
     from kbroker.replica import Partition, ReplicaManager
     from kbroker.replica.partition import Proposal
     from kbroker.timing import Scheduler
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker.replicas")
 
 RETRY_MS, MOST_RETRY_MS = 50, 1_000  # Kafka's, and no longer than a line to another broker pauses
-SAID_EVERY_MS = 60_000
-ANSWER_MS = 30_000
 PROPOSALS_AT_ONCE = 10_000
 """In one request: some 0.4 MB with three replicas. A controller hangs up on much more, and it would be asked again."""
 
@@ -68,7 +68,7 @@ ANSWERED = NOT_DONE | OVERTAKEN | {ErrorCode.NONE}
 """Nothing is asked again after these."""
 
 
-class Asked(NamedTuple):
+class Proposals(NamedTuple):
     """A request to the controller. version: in which it was made."""
 
     proposals: dict[Partition, Proposal]
@@ -76,13 +76,13 @@ class Asked(NamedTuple):
 
 
 class InSyncChanges:
-    """Proposals on their way. listener: over which brokers speak to each other."""
+    """Proposals on their way."""
 
     def __init__(
         self,
         replicas: ReplicaManager,
         plane: ControlPlane,
-        peers: Peers,
+        requester: Requester,
         clock: Clock,
         scheduler: Scheduler,
         max_lag_ms: int,
@@ -90,24 +90,22 @@ class InSyncChanges:
     ) -> None:
         self._replicas = replicas
         self._plane = plane
-        self._peers = peers
+        self._requester = requester
         self._tell = tell
         self._look_every_ms = max(max_lag_ms // 2, 1)
         self._look_at = scheduler.alarm(self._look)
         self._look_at.set(clock.now_ms() + self._look_every_ms)
         self._waiting: dict[Partition, None] = {}
-        self._under_way: Asked | None = None
+        self._under_way: Proposals | None = None
         self._retry_at = scheduler.alarm(self._ask)
         self._pause_ms = RETRY_MS
-        self._say_again_ms: dict[ErrorCode, int] = {}
+        self._said = OnceAMinute()
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """What is proposed, and what became of requests."""
+        """What is proposed, and what the own controller answers."""
         return {
             InSyncProposed: self._proposed,
-            PeerAnswer: self._answered,
-            PeerFault: self._failed,
             InSyncAnswer: lambda fact, now_ms: self._heard(fact.asked, fact.response, now_ms),
         }
 
@@ -134,7 +132,7 @@ class InSyncChanges:
             self._waiting.clear()
             return
         by_id = all(each.topic_id != ZERO_UUID for each in proposals)
-        asked = Asked(proposals, WITH_IDS_VERSION if by_id else WITH_NAMES_VERSION)
+        asked = Proposals(proposals, WITH_IDS_VERSION if by_id else WITH_NAMES_VERSION)
         if self._send(asked):
             for each in proposals:
                 del self._waiting[each]
@@ -142,7 +140,7 @@ class InSyncChanges:
         else:
             self._retry_at.set(now_ms + RETRY_MS)
 
-    def _send(self, asked: Asked) -> bool:
+    def _send(self, asked: Proposals) -> bool:
         """Whether there is a controller to ask."""
         plane = self._plane
         epoch = plane.control_requests.broker_epoch
@@ -153,27 +151,21 @@ class InSyncChanges:
             event = AlterPartition(request, asked.version, lambda response: self._tell(InSyncAnswer(asked, response)))
             plane.controller.put(event)
             return True
-        controller = plane.cache.controller_id
-        address = plane.address_for_controller(controller)
-        if controller == plane.broker_id or address is None:
-            return False
-        self._peers.send(controller, address, IN_SYNC, request, asked.version, asked, ANSWER_MS)
-        return True
+        return self._requester.ask(self, plane.cache.controller_id, IN_SYNC, request, asked, version=asked.version)
 
     # -- what became of it
 
-    def _answered(self, answer: PeerAnswer, now_ms: int) -> None:
-        if isinstance(answer.token, Asked):
-            assert isinstance(answer.response, AlterPartitionResponse), answer
-            self._heard(answer.token, answer.response, now_ms)
+    def heard(self, asked: Asked, event: PeerEvent, now_ms: int) -> None:
+        """Another broker, as the controller, has answered, or not."""
+        under_way = self._under_way
+        assert under_way is not None, asked
+        if isinstance(event, PeerFault):
+            self._again(under_way, now_ms)
+        else:
+            assert isinstance(event.response, AlterPartitionResponse), event
+            self._heard(under_way, event.response, now_ms)
 
-    def _failed(self, fault: PeerFault, now_ms: int) -> None:
-        if isinstance(fault.token, Asked) and fault.token is self._under_way:
-            what = log.error if fault.kind is PeerFaultKind.UNSUPPORTED else log.debug  # the line has said it
-            what("AlterPartition is asked again: %s (%s)", fault.kind.value, fault.why)
-            self._again(fault.token, now_ms)
-
-    def _heard(self, asked: Asked, response: AlterPartitionResponse, now_ms: int) -> None:
+    def _heard(self, asked: Proposals, response: AlterPartitionResponse, now_ms: int) -> None:
         if asked is not self._under_way:
             return  # it has been answered
         if response.error_code != ErrorCode.NONE:
@@ -202,16 +194,13 @@ class InSyncChanges:
 
     def _level(self, code: ErrorCode, now_ms: int) -> int:
         """How loud a refusal is that is answered by asking again: each kind is said once a minute."""
-        if now_ms < self._say_again_ms.get(code, now_ms):
-            return logging.DEBUG
-        self._say_again_ms[code] = now_ms + SAID_EVERY_MS
-        return logging.INFO
+        return logging.INFO if self._said.may_say(code, now_ms) else logging.DEBUG
 
     def _pause(self, now_ms: int) -> None:
         self._retry_at.set(now_ms + self._pause_ms)
         self._pause_ms = min(2 * self._pause_ms, MOST_RETRY_MS)
 
-    def _again(self, asked: Asked, now_ms: int) -> None:
+    def _again(self, asked: Proposals, now_ms: int) -> None:
         self._under_way = None
         self._waiting.update(dict.fromkeys(asked.proposals))
         self._pause(now_ms)
@@ -240,11 +229,11 @@ class InSyncChanges:
 class InSyncAnswer(NamedTuple):
     """The own controller's answer."""
 
-    asked: Asked
+    asked: Proposals
     response: AlterPartitionResponse
 
 
-def _request(broker_id: int, broker_epoch: int, asked: Asked) -> AlterPartitionRequest:
+def _request(broker_id: int, broker_epoch: int, asked: Proposals) -> AlterPartitionRequest:
     """In ZooKeeper mode nobody says, or checks, in which of its lives a replica has caught up."""
     topics: dict[str, AlterPartitionTopic] = {}
     by_id = asked.version == WITH_IDS_VERSION

@@ -10,34 +10,25 @@ Source: ReplicaFetcherManager of Apache Kafka 3.9, by behaviour.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, cast
 
 from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.log.facts import LogFlushed, LogTruncated
 from kbroker.metadata.cache import MetadataDelta
-from kbroker.ports import FETCHER, PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.ports import FETCHER, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
-from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.facts import Handler
-    from kbroker.ports import Clock, Peers
+    from kbroker.metadata.requester import Asked, Requester
+    from kbroker.ports import Clock, PeerEvent
     from kbroker.replica import Partition, ReplicaManager
     from kbroker.replica.fetcher import Fetcher
     from kbroker.timing import Scheduler
     from protocol.messages.offsets import ListOffsetsResponse
-
-log = logging.getLogger("kbroker.replicas")
-
-
-class Fetching(NamedTuple):
-    """The token of a request to a leader."""
-
-    fetcher: Fetcher
 
 
 class ReplicaFetchers:
@@ -47,30 +38,27 @@ class ReplicaFetchers:
         self,
         replicas: ReplicaManager,
         plane: ControlPlane,
-        peers: Peers,
+        requester: Requester,
         clock: Clock,
         scheduler: Scheduler,
     ) -> None:
         self._replicas = replicas
         self._plane = plane
-        self._peers = peers
+        self._requester = requester
         self._clock = clock
         self._pause_over = scheduler.alarm(self._wake)  # of the first idle one that pauses
         self._fetchers: dict[tuple[int, str], Fetcher] = {}  # by leader and purpose
         self._followed: dict[Partition, Fetcher] = {}
         self._idle: dict[Fetcher, None] = {}  # with something to ask for, perhaps, and nothing under way
         self._homeless: dict[Fetcher, None] = {}  # nobody knows where their leader is
-        self._unsupported: set[Fetcher] = set()  # their leaders do not speak our versions, which has been said
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """Roles, answers, cuts, fsyncs, news of where leaders are, and another number of fetchers."""
+        """Roles, cuts, fsyncs, news of where leaders are, and another number of fetchers."""
         return {
             RoleChanged: self._role_changed,
             LogTruncated: self._truncated,
             LogFlushed: self._flushed,
-            Fetching: self._answered,
-            PeerFault: self._failed,
             MetadataDelta: self._updated,
             BrokerConfigChanged: self._reconfigured,
         }
@@ -118,17 +106,17 @@ class ReplicaFetchers:
             del self._fetchers[fetcher.leader_id, fetcher.purpose]
             self._idle.pop(fetcher, None)
             self._homeless.pop(fetcher, None)
-            self._unsupported.discard(fetcher)
-            self._peers.drop(fetcher.leader_id, fetcher.purpose)
+            self._requester.drop(fetcher.leader_id, fetcher.purpose)
 
     # -- asking
 
     def _ask(self, fetcher: Fetcher, now_ms: int) -> None:
         """Send the next request, if there is one and none is under way."""
-        if fetcher.is_asking or self._fetchers.get((fetcher.leader_id, fetcher.purpose)) is not fetcher:
+        line = fetcher.leader_id, fetcher.purpose
+        if self._requester.is_asking(*line) or self._fetchers.get(line) is not fetcher:
             return
-        address = self._plane.cache.peer_address(fetcher.leader_id, self._plane.listener)
-        if address is None:
+        endpoint = self._requester.endpoint(*line)
+        if endpoint is None:
             self._idle.pop(fetcher, None)  # no pause ends for it: it would be woken again and again
             self._homeless[fetcher] = None
             return
@@ -142,7 +130,7 @@ class ReplicaFetchers:
         self._idle.pop(fetcher, None)
         request, version = asked
         timeout_ms = config.replica_socket_timeout_ms
-        self._peers.send(fetcher.leader_id, address, fetcher.purpose, request, version, Fetching(fetcher), timeout_ms)
+        self._requester.ask(self, *line, request, fetcher, endpoint=endpoint, version=version, timeout_ms=timeout_ms)
 
     def _updated(self, fact: MetadataDelta, now_ms: int) -> None:
         homeless, self._homeless = self._homeless, {}
@@ -167,36 +155,24 @@ class ReplicaFetchers:
 
     # -- answers
 
-    def _answered(self, answer: PeerAnswer, now_ms: int) -> None:
-        assert isinstance(answer.token, Fetching), answer
-        (fetcher,) = answer.token
-        response, backoff_ms = answer.response, self._plane.configs.broker.replica_fetch_backoff_ms
+    def heard(self, asked: Asked, event: PeerEvent, now_ms: int) -> None:
+        """A fetcher's leader has answered, or not: it is asked the next."""
+        fetcher, backoff_ms = cast("Fetcher", asked.token), self._plane.configs.broker.replica_fetch_backoff_ms
         try:
-            if isinstance(response, tuple):
-                fetcher.answered(response, now_ms, self._clock.wall_ms(), backoff_ms)
+            if isinstance(event, PeerFault):
+                fetcher.failed()
+                if event.kind is PeerFaultKind.UNSUPPORTED:  # the line would be asked the same at once
+                    fetcher.pause(now_ms + backoff_ms)
+            elif isinstance(event.response, tuple):
+                fetcher.answered(event.response, now_ms, self._clock.wall_ms(), backoff_ms)
             else:
-                fetcher.looked_up(cast("ListOffsetsResponse", response), now_ms, backoff_ms)
+                fetcher.looked_up(cast("ListOffsetsResponse", event.response), now_ms, backoff_ms)
         except Exception:  # as where memory runs out: who does not ask again now, never does
             fetcher.failed()
             fetcher.pause(now_ms + backoff_ms)
             raise
         finally:
             self._ask(fetcher, now_ms)
-
-    def _failed(self, fault: PeerFault, now_ms: int) -> None:
-        if not isinstance(fault.token, Fetching):
-            return
-        (fetcher,) = fault.token
-        is_new = fetcher not in self._unsupported
-        self._unsupported.discard(fetcher)
-        if fault.kind is PeerFaultKind.UNSUPPORTED:
-            self._unsupported.add(fetcher)
-        level = logging.ERROR if is_new and fetcher in self._unsupported else logging.DEBUG  # the line has said it
-        log.log(level, "%r begins again: %s (%s)", fetcher, fault.kind.value, fault.why)
-        fetcher.failed()
-        if fault.kind is PeerFaultKind.UNSUPPORTED:  # the line would be asked the same at once
-            fetcher.pause(now_ms + self._plane.configs.broker.replica_fetch_backoff_ms)
-        self._ask(fetcher, now_ms)
 
     # -- time
 

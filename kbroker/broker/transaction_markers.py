@@ -17,25 +17,22 @@ from __future__ import annotations
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKERS_AT_ONCE
 from kbroker.log.producers import Marker
 from kbroker.metadata.cache import CONSUMER_OFFSETS
-from kbroker.ports import MARKERS, PeerAnswer, PeerFault
+from kbroker.ports import MARKERS, PeerAnswer
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode, KafkaError
-from protocol.namedtuple import NamedTuple
 from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kbroker.broker.facts import Handler
     from kbroker.coordinator import Runtime
     from kbroker.groups.shard import GroupShard
     from kbroker.metadata.cache import MetadataCache
-    from kbroker.ports import Clock, Peers
+    from kbroker.metadata.requester import Asked, Requester
+    from kbroker.ports import Clock, PeerEvent
     from kbroker.replica import Partition, ReplicaManager
     from kbroker.timing import Scheduler, Steps
     from kbroker.txn.shard import WriteMarkers
@@ -47,8 +44,6 @@ log = logging.getLogger("kbroker.transactions")
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """Somebody newer has ended the transaction, or coordinates it: this one's markers are not wanted any more."""
 
-WRITE_TXN_MARKERS_VERSION = 1
-ANSWER_MS = 30_000  # request.timeout.ms, as a coordinator of Apache Kafka waits
 MOST_MARKERS = 5_000  # in one request: a fraction of the elements and bytes that its receiver takes
 
 
@@ -89,11 +84,8 @@ class _Sending:
         return self._unknown_since.setdefault(where, now_ms)
 
 
-class _Asked(NamedTuple):
-    """The token of a request to a broker: for these partitions of each transaction."""
-
-    leader: int
-    sendings: dict[_Sending, list[TopicPartition]]
+Wanted: TypeAlias = "dict[_Sending, list[TopicPartition]]"
+"""Markers for these partitions of each transaction: what a leader is to be asked, and the token of a request."""
 
 
 def _nobody_is_told(markers: WriteMarkers, now_ms: int) -> None:
@@ -101,11 +93,7 @@ def _nobody_is_told(markers: WriteMarkers, now_ms: int) -> None:
 
 
 class TransactionMarkers:
-    """Markers on their way. A part of the broker: it hears what becomes of requests.
-
-    done: told when every partition of a transaction has its marker, with the time. listener: the name of the one where
-    brokers find each other. peers: None where nobody speaks to other brokers; then their partitions wait.
-    """
+    """Markers on their way. done: told when every partition of a transaction has its marker, with the time."""
 
     def __init__(
         self,
@@ -114,8 +102,7 @@ class TransactionMarkers:
         cache: MetadataCache,
         groups: Runtime[GroupShard],
         clock: Clock,
-        peers: Peers | None,
-        listener: str,
+        requester: Requester,
         scheduler: Scheduler,
     ) -> None:
         self._broker_id = broker_id
@@ -123,12 +110,10 @@ class TransactionMarkers:
         self._cache = cache
         self._groups = groups
         self._clock = clock
-        self._peers = peers
-        self._listener = listener
+        self._requester = requester
         self._scheduler = scheduler
         self.done: Callable[[WriteMarkers, int], None] = _nobody_is_told
-        self._asked: set[int] = set()  # brokers that have a request under way
-        self._wanted: defaultdict[int, dict[_Sending, list[TopicPartition]]] = defaultdict(dict)  # by leader
+        self._wanted: defaultdict[int, Wanted] = defaultdict(dict)  # by leader
         self._retrying: dict[_Sending, None] = {}  # in this order
         self._retry_at = scheduler.alarm(self._retry)
         self.uncommitted: dict[Partition, deque[tuple[int, _Sending, TopicPartition]]] = {}
@@ -221,11 +206,11 @@ class TransactionMarkers:
 
     def _ask_leaders(self, now_ms: int) -> None:
         """Send every leader that is not being asked already what is wanted of it."""
-        for leader in [leader for leader in self._wanted if leader not in self._asked]:
+        for leader in [each for each in self._wanted if not self._requester.is_asking(each, MARKERS)]:
             wanted = self._wanted.pop(leader)
             now: dict[int, _Sending] = {}  # one of each producer, by whose id the answer tells them apart
-            sendings: dict[_Sending, list[TopicPartition]] = {}
-            later: dict[_Sending, list[TopicPartition]] = {}
+            sendings: Wanted = {}
+            later: Wanted = {}
             room = MOST_MARKERS
             for sending, partitions in wanted.items():
                 if sending.is_given_up:
@@ -237,48 +222,36 @@ class TransactionMarkers:
                 if len(partitions) > room:
                     later[sending] = partitions[room:]
                 room -= len(sendings[sending])
-            if not now or self._ask(_Asked(leader, sendings)):
+            if not now or self._ask(leader, sendings):
                 if later:
                     self._wanted[leader] = later
             else:
                 self._not_answered(wanted, now_ms)
 
-    def _ask(self, asked: _Asked) -> bool:
+    def _ask(self, leader: int, sendings: Wanted) -> bool:
         """Send a leader the markers of its partitions; whether that was possible."""
-        address = self._cache.peer_address(asked.leader, self._listener)
-        if self._peers is None or address is None:
-            return False
         from protocol.messages.transactions import WriteTxnMarkersRequest  # most brokers never send it
 
-        self._asked.add(asked.leader)
-        request = WriteTxnMarkersRequest(markers=[_marker(*each) for each in asked.sendings.items()])
-        self._peers.send(asked.leader, address, MARKERS, request, WRITE_TXN_MARKERS_VERSION, asked, ANSWER_MS)
-        return True
+        request = WriteTxnMarkersRequest(markers=[_marker(*each) for each in sendings.items()])
+        return self._requester.ask(self, leader, MARKERS, request, sendings)
 
-    @property
-    def handlers(self) -> Mapping[type, Handler]:
-        """What becomes of requests."""
-        return {PeerAnswer: self._heard, PeerFault: self._heard}
-
-    def _heard(self, event: PeerAnswer | PeerFault, now_ms: int) -> None:
-        asked = event.token
-        if not isinstance(asked, _Asked):
-            return
+    def heard(self, asked: Asked, event: PeerEvent, now_ms: int) -> None:
+        """What a leader says of the markers that it was sent."""
         from protocol.messages.transactions import WriteTxnMarkersResponse
 
-        self._asked.discard(asked.leader)
+        sendings = cast("Wanted", asked.token)
         if isinstance(event, PeerAnswer):
             assert isinstance(event.response, WriteTxnMarkersResponse), event
-            by_producer = {sending.producer_id: sending for sending in asked.sendings}
+            by_producer = {sending.producer_id: sending for sending in sendings}
             for result in event.response.markers:
                 if result.producer_id in by_producer:
                     self._told(by_producer[result.producer_id], result)
         else:  # whatever waits for this broker may have another leader by now
-            self._not_answered(self._wanted.pop(asked.leader, {}), now_ms)
-        self._not_answered(asked.sendings, now_ms)
+            self._not_answered(self._wanted.pop(asked.broker_id, {}), now_ms)
+        self._not_answered(sendings, now_ms)
         self._ask_leaders(now_ms)
 
-    def _not_answered(self, sendings: Mapping[_Sending, list[TopicPartition]], now_ms: int) -> None:
+    def _not_answered(self, sendings: Wanted, now_ms: int) -> None:
         """These partitions are not under way to their leaders any more; what has no marker yet is tried again later."""
         for sending, partitions in sendings.items():
             sending.under_way.difference_update(partitions)

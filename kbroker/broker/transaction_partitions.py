@@ -12,13 +12,13 @@ Whoever waits for an answer is told it as a fact of its own, and then makes sure
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kbroker.coordinator import Caller
 from kbroker.metadata.cache import TRANSACTION_STATE
-from kbroker.ports import TRANSACTIONS, PeerAnswer, PeerFault
+from kbroker.ports import TRANSACTIONS, PeerAnswer
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from kbroker.log.log import Log
     from kbroker.log.producers import Awaited
     from kbroker.metadata.cache import MetadataCache
-    from kbroker.ports import Peers
+    from kbroker.metadata.requester import Asked, Requester
+    from kbroker.ports import PeerEvent
     from kbroker.txn.coordinator import TransactionCoordinator
     from kbroker.txn.shard import TransactionShard
     from kbroker.txn.state import TopicPartition
@@ -42,9 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kbroker.transactions")
 
-ADD_PARTITIONS_VERSION = 5
 OF_CLIENTS = 3  # the newest version of which the answer is about one transaction
-ANSWER_MS = 30_000  # request.timeout.ms
 MOST_TRANSACTIONS = 1_000  # in one request
 OF_TRANSACTION = frozenset(
     {
@@ -122,19 +121,8 @@ class Answered(NamedTuple):
     question: Question
 
 
-class _Batch(NamedTuple):
-    """The token of a request."""
-
-    broker_id: int
-    questions: list[Question]
-
-
 class TransactionPartitions:
-    """Questions to coordinators. A part of the broker: it hears what becomes of requests.
-
-    transactions, coordinator: this broker's own. listener: the name of the one where brokers find each other.
-    peers: None where nobody speaks to other brokers.
-    """
+    """Questions to coordinators. A part of the broker. transactions, coordinator: this broker's own."""
 
     def __init__(
         self,
@@ -142,18 +130,16 @@ class TransactionPartitions:
         transactions: Runtime[TransactionShard],
         coordinator: Callable[[], TransactionCoordinator],
         cache: MetadataCache,
-        peers: Peers | None,
-        listener: str,
+        requester: Requester,
         tell: Tell,
     ) -> None:
         self._broker_id = broker_id
         self._transactions = transactions
         self._coordinator = coordinator
         self._cache = cache
-        self._peers = peers
-        self._listener = listener
+        self._requester = requester
         self._tell = tell
-        self._waiting: dict[int, deque[Question]] = {}  # by coordinator that has a request under way
+        self._waiting: defaultdict[int, list[Question]] = defaultdict(list)  # by coordinator
 
     def ask(self, question: Question, done: Callable[[Codes, int], None], now_ms: int) -> Codes | None:
         """The answer if it is known at once; else None, and `done` is called with it, and the time, later."""
@@ -165,11 +151,8 @@ class TransactionPartitions:
         if state is None or state.leader < 0 or state.leader == self._broker_id:
             return question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         question.done = done
-        waiting = self._waiting.get(state.leader)
-        if waiting is not None:
-            waiting.append(question)
-        elif not self._send(state.leader, [question]):
-            return question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._waiting[state.leader].append(question)
+        self._ask_next(state.leader)
         return None
 
     def _ask_here(self, question: Question, done: Callable[[Codes, int], None], now_ms: int) -> Codes | None:
@@ -185,23 +168,33 @@ class TransactionPartitions:
 
     # --- other brokers
 
-    def _send(self, broker_id: int, questions: list[Question]) -> bool:
-        """Send one request with these questions; whether that was possible."""
-        address = self._cache.peer_address(broker_id, self._listener)
-        if self._peers is None or address is None:
-            return False
+    def _ask_next(self, broker_id: int) -> None:
+        """What has come up, each transaction once, unless a request is under way."""
+        if self._requester.is_asking(broker_id, TRANSACTIONS):
+            return
+        chosen: dict[str, Question] = {}
+        later: list[Question] = []
+        for question in self._waiting.pop(broker_id, ()):
+            if question.name in chosen or len(chosen) == MOST_TRANSACTIONS:
+                later.append(question)
+            else:
+                chosen[question.name] = question
+        if not chosen:
+            return
         from protocol.messages.transactions import AddPartitionsToTxnRequest
 
-        self._waiting.setdefault(broker_id, deque())
-        request = AddPartitionsToTxnRequest(transactions=[_transaction(each) for each in questions])
-        token = _Batch(broker_id, questions)
-        self._peers.send(broker_id, address, TRANSACTIONS, request, ADD_PARTITIONS_VERSION, token, ANSWER_MS)
-        return True
+        request = AddPartitionsToTxnRequest(transactions=[_transaction(each) for each in chosen.values()])
+        if not self._requester.ask(self, broker_id, TRANSACTIONS, request, chosen):
+            for question in (*chosen.values(), *later):
+                question.codes = question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._tell(Answered(question))
+        elif later:
+            self._waiting[broker_id] = later
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """What becomes of requests, and answers of the own coordinator."""
-        return {PeerAnswer: self._heard, PeerFault: self._heard, Answered: self._answered}
+        """Answers, for who waits."""
+        return {Answered: self._answered}
 
     def _answered(self, fact: Answered, now_ms: int) -> None:
         question = fact.question
@@ -209,45 +202,24 @@ class TransactionPartitions:
         assert question.codes is not None, question
         question.done(question.codes, now_ms)
 
-    def _heard(self, event: PeerAnswer | PeerFault, now_ms: int) -> None:
-        batch = event.token
-        if not isinstance(batch, _Batch):
-            return
+    def heard(self, asked: Asked, event: PeerEvent, now_ms: int) -> None:
+        """What a coordinator says, or nothing: then the client is to ask again."""
         from protocol.messages.transactions import AddPartitionsToTxnResponse
 
-        for question in batch.questions:
+        questions = cast("dict[str, Question]", asked.token)
+        for question in questions.values():
             question.codes = question.all(ErrorCode.NETWORK_EXCEPTION)
         if isinstance(event, PeerAnswer):
             response = event.response
             assert isinstance(response, AddPartitionsToTxnResponse), event
-            asked = {question.name: question for question in batch.questions}
-            for question in batch.questions if response.error_code else ():
-                log.warning("broker %d refuses: %s", batch.broker_id, ErrorCode.of(response.error_code).name)
+            for question in questions.values() if response.error_code else ():
+                log.warning("broker %d refuses: %s", asked.broker_id, ErrorCode.of(response.error_code).name)
                 question.codes = question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             for result in response.results_by_transaction:
-                if result.transactional_id in asked:
-                    asked[result.transactional_id].codes = _of_peer(_codes(result.topic_results))
-        self._send_next(batch.broker_id)
-        for question in batch.questions:
-            self._tell(Answered(question))
-
-    def _send_next(self, broker_id: int) -> None:
-        """What came up meanwhile, each transaction once."""
-        waiting = self._waiting.pop(broker_id)
-        chosen: dict[str, Question] = {}
-        later: deque[Question] = deque()
-        for question in waiting:
-            if question.name in chosen or len(chosen) == MOST_TRANSACTIONS:
-                later.append(question)
-            else:
-                chosen[question.name] = question
-        if not chosen:
-            return
-        if self._send(broker_id, list(chosen.values())):
-            self._waiting[broker_id] = later
-            return
-        for question in (*chosen.values(), *later):
-            question.codes = question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                if result.transactional_id in questions:
+                    questions[result.transactional_id].codes = _of_peer(_codes(result.topic_results))
+        self._ask_next(asked.broker_id)
+        for question in questions.values():
             self._tell(Answered(question))
 
 

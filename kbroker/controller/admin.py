@@ -50,7 +50,6 @@ from kbroker.metadata.store import (
     topic_path,
 )
 from kbroker.ports import (
-    TO_CONTROLLER,
     Children,
     Create,
     Exists,
@@ -78,7 +77,6 @@ log = logging.getLogger("kbroker.admin")
 T = TypeVar("T")
 
 CHANGE_ATTEMPTS = 10
-CREATE_TOPICS_VERSION = 7  # the first that tells the topic's id
 FROM_BROKER = -1  # partitions and replication factor of a topic that leaves them to the broker
 
 
@@ -143,11 +141,8 @@ class Admin:
         configs: Configs,
         controller: Controller,
         random: Random,
-        listener: str,
         tell: Callable[[Touched], None],
     ) -> None:
-        """listener: over which brokers speak to each other."""
-        self._listener = listener
         self._steps = steps
         self._cache = cache
         self._configs = configs
@@ -241,21 +236,10 @@ class Admin:
 
     def _have_created(self, topics: Sequence[NewTopic]) -> Procedure[Made]:
         """Ask the controller to make topics, as a client would."""
-        controller_id = self._controller.active_id
-        address = self._cache.peer_address(controller_id, self._listener)
-        if address is None or controller_id == self._controller.broker_id:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)
         patience_ms = self._configs.broker.request_timeout_ms
         request = CreateTopicsRequest(topics=[_creatable(topic) for topic in topics], timeout_ms=patience_ms)
         response: CreateTopicsResponse = yield from ask(
-            Ask(
-                controller_id,
-                address,
-                TO_CONTROLLER,
-                request,
-                version=CREATE_TOPICS_VERSION,
-                timeout_ms=2 * patience_ms,
-            )
+            Ask(self._controller.active_id, request, timeout_ms=2 * patience_ms)
         )
         results = {result.name: result for result in response.topics}
         return {topic.name: _as_made(topic, results[topic.name]) for topic in topics}

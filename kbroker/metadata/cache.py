@@ -12,7 +12,6 @@ from typing import Any
 
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.metadata.store import BrokerInfo, Endpoint
-from kbroker.ports import PeerAddress
 from kbroker.tables import shrink
 from protocol.message import ZERO_UUID
 from protocol.messages.control import (
@@ -94,11 +93,6 @@ class MetadataCache:
         """Where a broker can be reached by a listener's name; None if it is dead, or has no such listener."""
         broker = self.brokers.get(broker_id)
         return broker.endpoint(listener) if broker else None
-
-    def peer_address(self, broker_id: int, listener: str) -> PeerAddress | None:
-        """The same, for who sends it a request: each sender to another broker asks here, or a `BrokerInfo`."""
-        broker = self.brokers.get(broker_id)
-        return broker.peer_address(listener) if broker else None
 
     def sorted_names(self) -> list[str]:
         """All topics, by name in order."""

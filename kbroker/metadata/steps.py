@@ -8,7 +8,7 @@ procedure of its own.
     def rename(old, new):
         (found,) = yield [Get(old)]
         created, deleted = yield [Create(new, found.data), Delete(old)]
-        answer = yield from ask(Ask(2, address, TO_CONTROLLER, request, version=1, timeout_ms=30_000))
+        answer = yield from ask(Ask(2, request, timeout_ms=30_000))
         return created.stat, answer.error_code
 """
 
@@ -19,37 +19,33 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kbroker.metadata.doubt import Asking, is_in_doubt, resolve
 from kbroker.ports import (
+    TO_CONTROLLER,
     MetadataStore,
     Operation,
     Outcome,
-    PeerAddress,
     PeerAnswer,
-    PeerEvent,
     PeerFault,
-    Peers,
     StoreAnswer,
     StoreFault,
 )
+from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kbroker.metadata.requester import Asked, Requester
+    from kbroker.ports import PeerEvent
     from protocol.message import Message
 
 T = TypeVar("T")
 
 
 class Ask:
-    """A step that is a request to another broker; its parts are those of `Peers.send`."""
+    """A step that is a request to the controller, which is another broker."""
 
-    __slots__ = ("address", "broker_id", "purpose", "request", "timeout_ms", "version")
+    __slots__ = ("broker_id", "request", "timeout_ms")
 
-    def __init__(
-        self, broker_id: int, address: PeerAddress, purpose: str, request: Message, *, version: int, timeout_ms: int
-    ) -> None:
+    def __init__(self, broker_id: int, request: Message, *, timeout_ms: int) -> None:
         self.broker_id = broker_id
-        self.address = address
-        self.purpose = purpose
         self.request = request
-        self.version = version
         self.timeout_ms = timeout_ms
 
 
@@ -81,7 +77,10 @@ class PeerFaultError(Exception):
 
 
 def ask(request: Ask) -> Generator[Step, Any, Any]:
-    """Ask another broker, as part of a procedure. Returns: the response. Raises: PeerFaultError."""
+    """Ask the controller, as part of a procedure. Returns: the response.
+
+    Raises: PeerFaultError; KafkaError (NOT_CONTROLLER) if it is this broker, or it is not known where it is.
+    """
     return (yield request)
 
 
@@ -96,15 +95,15 @@ def one_by_one(operations: Sequence[Operation]) -> Procedure[Sequence[Outcome]]:
 
 
 class Steps:
-    """The procedures under way on one store. peers: None where no procedure asks other brokers.
+    """The procedures under way on one store. requester: None where no procedure asks other brokers.
 
     session: with the store, to be told by whoever hears of it.
     """
 
-    def __init__(self, store: MetadataStore, peers: Peers | None = None) -> None:
+    def __init__(self, store: MetadataStore, requester: Requester | None = None) -> None:
         self.session = 0
         self._store = store
-        self._peers = peers
+        self._requester = requester
         self._running = 0
 
     @property
@@ -156,23 +155,26 @@ class Steps:
         else:
             self._store.submit(operations, running)
 
-    def heard(self, event: PeerEvent) -> None:
-        """What became of a request to another broker: a procedure's, or somebody else's and of no interest here."""
-        if not isinstance(event.token, _Running):
-            return
+    def heard(self, asked: Asked, event: PeerEvent, now_ms: int) -> None:
+        """What became of a request to another broker."""
+        running = asked.token
+        assert isinstance(running, _Running), asked
         self._running -= 1
         if isinstance(event, PeerAnswer):
-            self._resume(event.token, event.response)
+            self._resume(running, event.response)
         else:
-            self._resume(event.token, None, PeerFaultError(event))
+            self._resume(running, None, PeerFaultError(event))
 
     def _resume(self, running: _Running, value: Any, error: Exception | None = None) -> None:
         """Go on with a procedure. value: what its step came to, None at its beginning."""
         try:
             step: Step = ()
-            while not isinstance(step, Ask) and not step:  # a step without operations is answered here
+            while not step:  # a step without operations is answered here, and so is one that cannot be asked
                 step = running.procedure.send(value) if error is None else running.procedure.throw(error)
                 value, error = (), None
+                if isinstance(step, Ask) and not self._ask(step, running):
+                    error = KafkaError(ErrorCode.NOT_CONTROLLER)
+                    step = ()
         except StopIteration as stop:
             if running.done is not None:
                 running.done(stop.value)
@@ -182,14 +184,15 @@ class Steps:
             running.failed(failure)
         else:
             self._running += 1
-            if isinstance(step, Ask):
-                assert self._peers is not None, "nobody to ask"
-                self._peers.send(
-                    step.broker_id, step.address, step.purpose, step.request, step.version, running, step.timeout_ms
-                )
-            else:
+            if not isinstance(step, Ask):
                 running.operations = step
                 self._store.submit(step, running)
+
+    def _ask(self, step: Ask, running: _Running) -> bool:
+        assert self._requester is not None, "there is none to ask by"
+        return self._requester.ask(
+            self, step.broker_id, TO_CONTROLLER, step.request, running, timeout_ms=step.timeout_ms
+        )
 
 
 class _Running:

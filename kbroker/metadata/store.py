@@ -34,7 +34,8 @@ from typing import Any, TypeVar
 
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.config.listeners import bracketed
-from kbroker.ports import PeerAddress, Stat
+from kbroker.ports import Endpoint as Endpoint
+from kbroker.ports import Stat
 from protocol.namedtuple import NamedTuple
 
 log = logging.getLogger("kbroker.cluster")
@@ -69,15 +70,6 @@ NO_LEADER = -1
 RECOVERED, RECOVERING = 0, 1
 
 
-class Endpoint(NamedTuple):
-    """One listener of a broker, as advertised."""
-
-    listener: str
-    security_protocol: int  # 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL
-    host: str
-    port: int
-
-
 class BrokerInfo(NamedTuple):
     """A broker's registration. epoch: czxid of its node; -1 before it is there."""
 
@@ -89,11 +81,6 @@ class BrokerInfo(NamedTuple):
     def endpoint(self, listener: str) -> Endpoint | None:
         """The endpoint of a listener's name."""
         return next((each for each in self.endpoints if each.listener == listener), None)
-
-    def peer_address(self, listener: str) -> PeerAddress | None:
-        """Where other brokers send their requests, and how; None if there is no such listener."""
-        found = self.endpoint(listener)
-        return PeerAddress(found.host, found.port, found.security_protocol) if found is not None else None
 
 
 class Assignment(NamedTuple):

@@ -14,14 +14,14 @@ speak to. After a failure the line waits before it connects again, longer each t
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kbroker.config.limits import MOST_PEER_BACKOFF_MS, PEER_BACKOFF_MS, PEER_FAILURES_SAID_EVERY_MS, PEER_SETUP_MS
-from kbroker.ports import BROKER_SOFTWARE, FlatRequest, PeerAddress, PeerAnswer, PeerEvent, PeerFault, PeerFaultKind
+from kbroker.config.broker import SECURITY_PROTOCOLS
+from kbroker.config.limits import MOST_PEER_BACKOFF_MS, PEER_BACKOFF_MS, PEER_SETUP_MS
+from kbroker.ports import BROKER_SOFTWARE, Endpoint, FlatRequest, PeerAnswer, PeerEvent, PeerFault, PeerFaultKind
 from protocol.errors import ErrorCode
 from protocol.headers import CORRELATION_AT, encode_request_header, parse_response_header
 from protocol.message import DecodeError
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from protocol.flat import Flat
     from protocol.message import Message
 
-log = logging.getLogger("kbroker.peers")
-
-NEVER_MS = -(1 << 62)  # before any time
+SPOKEN = frozenset({SECURITY_PROTOCOLS.index("PLAINTEXT")})
+"""The security protocols of listeners that a line connects to."""
 
 API_VERSIONS, METADATA = 18, 3
 API_VERSIONS_VERSION = 3  # served since Kafka 2.4; the oldest that leads topic ids is 2.8
@@ -78,7 +77,7 @@ class _Pending:
 
 
 class Line:
-    """A line to one broker. dial: begins a connection to `address`. tell: takes what became of each request, in order.
+    """A line to one broker. dial: begins a connection to `endpoint`. tell: takes what became of each request, in order.
 
     Whoever dials calls `connected`, `received` and `lost`; `expire` is called when `next_deadline_ms` has come.
     """
@@ -86,14 +85,14 @@ class Line:
     def __init__(
         self,
         broker_id: int,
-        address: PeerAddress,
+        endpoint: Endpoint,
         client_id: str,
         cluster_id: str,
         dial: Callable[[Line], Link],
         tell: Callable[[Line, PeerEvent], None],
     ) -> None:
         self.broker_id = broker_id
-        self.address = address
+        self.endpoint = endpoint
         self.is_dropped = False  # nobody wants to hear of it any more
         self._client_id = client_id
         self._cluster_id = cluster_id
@@ -107,14 +106,12 @@ class Line:
         self._correlation_id = 0
         self._is_ready = False
         self._failures = 0  # in a row
-        self._unsaid = 0  # of these, since one was said last
-        self._say_again_ms = NEVER_MS
         self._due_ms = 0  # by when the head must have been answered
         self._setup_due_ms = 0  # by when the line must be ready
         self._retry_ms = 0  # not to connect before
 
     def __repr__(self) -> str:
-        return f"broker {self.broker_id} at {self.address.host}:{self.address.port}"
+        return f"broker {self.broker_id} at {self.endpoint.host}:{self.endpoint.port}"
 
     # -- what is wanted
 
@@ -138,19 +135,8 @@ class Line:
         if queue:
             self._failures += 1
             self._retry_ms = now_ms + min(PEER_BACKOFF_MS << min(self._failures - 1, 16), MOST_PEER_BACKOFF_MS)
-            self._say_failure(len(queue), why, now_ms)
         for pending in queue:
             self._tell(self, PeerFault(pending.token, kind, pending.is_sent, why))
-
-    def _say_failure(self, requests: int, why: str, now_ms: int) -> None:
-        """The first time, and then once in a while: a broker that is dead is tried ten times a second."""
-        if now_ms < self._say_again_ms:
-            self._unsaid += 1
-            return
-        before = f" ({self._unsaid} times before)" if self._unsaid else ""
-        log.info("%d request%s to %r failed: %s%s", requests, "s" * (requests != 1), self, why, before)
-        self._unsaid = 0
-        self._say_again_ms = now_ms + PEER_FAILURES_SAID_EVERY_MS
 
     # -- what happens
 
@@ -208,9 +194,15 @@ class Line:
         """Do what can be done now for the head of the line."""
         while self._queue and self._asked is None:
             if self._link is None:
-                if now_ms >= self._retry_ms:
+                if now_ms < self._retry_ms:
+                    return
+                if self.endpoint.security_protocol in SPOKEN:
                     self._setup_due_ms = now_ms + PEER_SETUP_MS
                     self._link = self._dial(self)
+                else:
+                    protocol = SECURITY_PROTOCOLS[self.endpoint.security_protocol]
+                    why = f"the listener {self.endpoint.listener} of broker {self.broker_id} speaks {protocol}, which "
+                    self.fail(PeerFaultKind.UNSPOKEN, why + "this broker does not speak to others", now_ms)
                 return
             if not self._is_ready:
                 return
@@ -301,7 +293,7 @@ class Line:
         assert isinstance(response, MetadataResponse), response
         if response.cluster_id is not None and response.cluster_id != self._cluster_id:
             return f"a broker of cluster {response.cluster_id}"
-        here = [each.node_id for each in response.brokers if (each.host, each.port) == self.address[:2]]
+        here = [each.node_id for each in response.brokers if (each.host, each.port) == self.endpoint[2:]]
         if here and self.broker_id not in here:  # it may know of nobody yet; and not yet that another has gone
             return f"broker {here[0]}"
         return ""

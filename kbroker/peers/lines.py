@@ -17,7 +17,7 @@ from kbroker.peers.line import Line, Link
 from kbroker.ports import PeerFaultKind
 
 if TYPE_CHECKING:
-    from kbroker.ports import FlatRequest, PeerAddress, PeerEvent
+    from kbroker.ports import Endpoint, FlatRequest, PeerEvent
     from protocol.message import Message
 
 
@@ -44,7 +44,7 @@ class Lines:
     def send(
         self,
         broker_id: int,
-        address: PeerAddress,
+        endpoint: Endpoint,
         purpose: str,
         request: Message | FlatRequest,
         version: int,
@@ -56,12 +56,12 @@ class Lines:
         assert not self.is_closed, "the lines are closed"
         now_ms = self.now_ms()
         line = self._lines.get((broker_id, purpose))
-        if line is not None and line.address != address:
-            line.fail(PeerFaultKind.RESET, f"it is at {address.host}:{address.port} now", now_ms)
+        if line is not None and line.endpoint != endpoint:
+            line.fail(PeerFaultKind.RESET, f"it is at {endpoint.host}:{endpoint.port} now", now_ms)
             line = None
         if line is None:
             client_id = f"{self._name}-{purpose}"
-            line = Line(broker_id, address, client_id, self._cluster_id, self.dial, self._told)
+            line = Line(broker_id, endpoint, client_id, self._cluster_id, self.dial, self._told)
             self._lines[broker_id, purpose] = line
         line.send(request, version, token, timeout_ms, now_ms)
         if self._events and not self._is_posting:
@@ -88,7 +88,7 @@ class Lines:
     # -- for whoever connects
 
     def dial(self, line: Line) -> Link:
-        """Begin a connection to `line.address`; tell the line, later, what comes of it."""
+        """Begin a connection to `line.endpoint`; tell the line, later, what comes of it."""
         raise NotImplementedError
 
     def soon(self, what: Callable[[], None]) -> None:

@@ -121,7 +121,6 @@ class Fetcher:
     def __init__(self, leader_id: int, purpose: str, broker_id: int, replicas: ReplicaManager) -> None:
         self.leader_id = leader_id
         self.purpose = purpose
-        self.is_asking = False
         self._broker_id = broker_id
         self._replicas = replicas
         self._following: dict[Partition, Following] = {}
@@ -229,7 +228,6 @@ class Fetcher:
             forgotten,
             "",
         )
-        self.is_asking = True
         return FlatRequest(FetchRequest, request), version
 
     def _hold_back(self, now_ms: int, most_ms: int) -> None:
@@ -310,7 +308,6 @@ class Fetcher:
 
     def failed(self) -> None:
         """There is no answer."""
-        self.is_asking = False
         self.begin_session()
 
     def pause(self, due_ms: int) -> None:
@@ -319,7 +316,6 @@ class Fetcher:
 
     def answered(self, response: Flat, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
         """Append what came, cut what diverges, note what failed. response: the fields of FetchResponse."""
-        self.is_asking = False
         _throttle_time_ms, error_code, session_id, topics, _node_endpoints = response
         if error_code != ErrorCode.NONE:
             log.info("%r: the session is over: %s", self, ErrorCode.of(error_code).name)
@@ -500,13 +496,11 @@ class Fetcher:
                     timestamp=following.look,
                 )
             )
-        self.is_asking = True
         request = ListOffsetsRequest(replica_id=self._broker_id, isolation_level=0, topics=list(topics.values()))
         return request, LIST_OFFSETS_VERSION
 
     def looked_up(self, response: ListOffsetsResponse, now_ms: int, backoff_ms: int) -> None:
         """Where the leaders' logs end, or begin."""
-        self.is_asking = False
         found = {(topic.name, each.partition_index): each for topic in response.topics for each in topic.partitions}
         for following in list(self._looking):
             partition, own = following.partition, following.partition.log

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from kbroker.ports import FlatRequest, PeerAddress
+    from kbroker.ports import Endpoint, FlatRequest
     from kbroker.runtime.peers import SocketPeers
     from protocol.message import Message
 
@@ -33,7 +33,7 @@ class LatePeers:
     def send(
         self,
         broker_id: int,
-        address: PeerAddress,
+        endpoint: Endpoint,
         purpose: str,
         request: Message | FlatRequest,
         version: int,
@@ -46,7 +46,7 @@ class LatePeers:
         made.join(self._cluster_id)
         made.cut(self._unreachable)
         self.send = made.send  # type: ignore[method-assign]
-        made.send(broker_id, address, purpose, request, version, token, timeout_ms)
+        made.send(broker_id, endpoint, purpose, request, version, token, timeout_ms)
 
     def drop(self, broker_id: int, purpose: str) -> None:
         """As `Peers` has it."""

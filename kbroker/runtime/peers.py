@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kbroker.runtime.loop import Loop
 
 RECEIVE_BYTES = 256 << 10  # of the buffer that all lines share; larger answers are received into one of their own
-PLAINTEXT = 0
 
 _Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
@@ -134,16 +133,13 @@ class SocketLink:
 
     def begin(self) -> None:
         """Find the address, then connect."""
-        address = self._line.address
+        host, port = self._line.endpoint[2:]
         if self._is_closed:
             return
         if self._line.broker_id in self._peers.unreachable:
             self._lost("cut off")
             return
-        if address.security_protocol != PLAINTEXT:
-            self._lost(f"its listener is not PLAINTEXT (security protocol {address.security_protocol})")
-            return
-        found = _literal(address.host, address.port)
+        found = _literal(host, port)
         if found is not None:
             self._addresses.append(found)
             self._connect()
@@ -156,12 +152,12 @@ class SocketLink:
                 return
             addresses.extend(
                 (family, name)  # type: ignore[misc]  # AF_INET and AF_INET6 have these forms
-                for family, _, _, _, name in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+                for family, _, _, _, name in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             )
 
         def looked_up(error: BaseException | None) -> None:
             if error is not None:
-                self._lost(f"{address.host}: {error.strerror if isinstance(error, OSError) else error}")
+                self._lost(f"{host}: {error.strerror if isinstance(error, OSError) else error}")
             elif not self._is_closed:
                 self._addresses.extend(self._peers.to_try(addresses))
                 self._connect()

@@ -93,7 +93,7 @@ class WireLink:
     def _begin(self) -> None:
         if self._is_closed:
             return
-        host = self._peers.net.hosts.get(self._line.address.host)
+        host = self._peers.net.hosts.get(self._line.endpoint.host)
         if host is None:
             self._lost("no such host")
             return

@@ -10,7 +10,7 @@ import pytest
 from kbroker.config.limits import METADATA_PATIENCE_MS, WRITTEN_AT_ONCE
 from kbroker.controller.admin import NewTopic
 from kbroker.metadata.store import DELETE_TOPICS
-from kbroker.ports import BROKER_SOFTWARE, Children, Operation, PeerAddress
+from kbroker.ports import BROKER_SOFTWARE, Children, Endpoint, Operation
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID, Message
 from protocol.messages.handshake import ApiVersionsRequest
@@ -242,12 +242,12 @@ def test_coordinators_topics_are_created_as_such() -> None:
 
 def test_a_broker_that_is_not_controller_has_the_controller_create() -> None:
     cluster = Cluster(1, 2)
-    sent: list[tuple[int, PeerAddress, Any]] = []
+    sent: list[tuple[int, Endpoint, Any]] = []
     peers = cluster.nodes[2].peers
     peers.send = lambda broker, address, purpose, request, *_: sent.append((broker, address, request))  # type: ignore[method-assign,assignment]
     assert ask(cluster, "a", broker=2).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     ((broker, address, request),) = sent
-    assert (broker, address) == (1, PeerAddress("host1", 9092, 0))
+    assert (broker, address) == (1, Endpoint("PLAINTEXT", 0, "host1", 9092))
     assert [(topic.name, topic.num_partitions, topic.replication_factor) for topic in request.topics] == [("a", -1, -1)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker.metadata.store import BrokerInfo, Endpoint
-from kbroker.ports import PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.txn import Producer
 from kbroker.txn.state import TopicPartition
 from protocol.errors import ErrorCode
@@ -39,7 +39,7 @@ class Peers:
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, AddPartitionsToTxnRequest, object]] = []
-        self.addresses: list[PeerAddress] = []
+        self.addresses: list[Endpoint] = []
 
     def send(
         self, broker_id: int, address: Any, purpose: str, request: Any, version: int, token: object, timeout_ms: int
@@ -63,7 +63,7 @@ class Stage:
         state.leader = 2
         cache.brokers[2] = cache.brokers[1]
         self.peers = Peers()
-        broker.transaction_partitions._peers = self.peers  # type: ignore[assignment]
+        broker.transaction_partitions._requester._peers = self.peers  # type: ignore[assignment]
 
     def write(
         self, client: Client, name: str = "pay", *, partition: int = 0, sequence: int = 0, version: int = 9
@@ -138,7 +138,7 @@ def test_the_coordinator_is_asked_at_the_listener_of_brokers_by_its_security_pro
     listener = cache.brokers[1].endpoints[0].listener
     cache.brokers[2] = BrokerInfo(2, (Endpoint("CLIENTS", 0, "two", 9092), Endpoint(listener, 1, "two", 9093)))
     stage.write(stage.world.client())
-    assert stage.peers.addresses == [PeerAddress("two", 9093, 1)]
+    assert stage.peers.addresses == [Endpoint(listener, 1, "two", 9093)]
 
 
 def test_a_new_clients_write_is_added_and_not_only_verified(stage: Stage) -> None:

@@ -10,8 +10,10 @@ from kbroker.broker.control_sender import ControlSender
 from kbroker.config import BrokerLayers, Given
 from kbroker.controller.events import ControlAnswer
 from kbroker.controller.outbox import ControlRequest, Outbox
+from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.configs import Configs
-from kbroker.metadata.store import BrokerInfo, Endpoint
+from kbroker.metadata.requester import Requester
+from kbroker.metadata.store import BrokerInfo
 from protocol.messages.control import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -40,17 +42,17 @@ class Bench:
         )
         static = {key.replace("_", "."): Given(text, "test") for key, text in settings.items()}
         configs = Configs(BrokerLayers(static=static))
-        self.sender = ControlSender(
-            OWN, cast(Any, self.controller), configs, self.net.peers, "PLAINTEXT", self.facts.append
-        )
+        clock = cast(Any, SimpleNamespace(now_ms=lambda: 0))
+        requester = Requester(OWN, MetadataCache(), configs, self.net.peers, clock, "PLAINTEXT")
+        self.sender = ControlSender(cast(Any, self.controller), requester, self.facts.append)
+        self.handlers = {**self.sender.handlers, **requester.handlers}
         self.broker = self.join(2)
 
     def join(self, broker_id: int, listener: str = "PLAINTEXT") -> PlayedBroker:
         played = self.net.broker(broker_id)
         for api in (4, 5, 6):
             played.served[api] = (0, 8)
-        host, port, _ = played.address
-        self.brokers[broker_id] = BrokerInfo(broker_id, (Endpoint(listener, 0, host, port),))
+        self.brokers[broker_id] = BrokerInfo(broker_id, (played.address._replace(listener=listener),))
         self.outbox.open(broker_id)
         return played
 
@@ -66,7 +68,7 @@ class Bench:
                     self.answers.append(fact)
                     self.outbox.answered(fact.broker_id, fact.request)
                 else:
-                    self.sender.handlers[type(fact)](fact, 0)
+                    self.handlers[type(fact)](fact, 0)
             self.net.settle()
 
     def put(self, *requests: ControlRequest, broker_id: int = 2) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,17 +18,19 @@ from protocol.messages.control import ControlledShutdownRequest, ControlledShutd
 from tests.controller.cluster import Cluster
 
 BACKOFF_MS, TRIES = 100, 3
+ASKED: Any = None  # of no interest to who asks one thing
 
 
 class Line:
-    """The line to the controller: what was asked, with its token."""
+    """The line to the controller: what was asked. is_known: whether there is an endpoint to ask at."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, str, ControlledShutdownRequest, object]] = []
+        self.asked: list[tuple[int, str, ControlledShutdownRequest]] = []
+        self.is_known = True
 
-    def send(self, broker_id: int, address: object, purpose: str, request: ControlledShutdownRequest, version: int,
-             token: object, timeout_ms: int) -> None:  # fmt: skip
-        self.asked.append((broker_id, purpose, request, token))
+    def ask(self, asker: object, broker_id: int, purpose: str, request: ControlledShutdownRequest) -> bool:
+        self.asked.append((broker_id, purpose, request))
+        return self.is_known
 
 
 class Broker:
@@ -49,7 +52,7 @@ class Broker:
     def answer(self, code: ErrorCode, *left: tuple[str, int]) -> None:
         remaining = [RemainingPartition(topic_name=topic, partition_index=index) for topic, index in left]
         response = ControlledShutdownResponse(error_code=code, remaining_partitions=remaining)
-        self.leaving.handlers[PeerAnswer](PeerAnswer(self.line.asked[-1][3], response), 0)
+        self.leaving.heard(ASKED, PeerAnswer(ASKED, response), 0)
 
     def wait(self, by_ms: int) -> None:
         self.cluster.advance(by_ms)
@@ -58,7 +61,7 @@ class Broker:
 
 def test_the_controller_is_asked_in_the_brokers_present_life() -> None:
     broker = Broker()
-    ((to, purpose, request, _),) = broker.line.asked
+    ((to, purpose, request),) = broker.line.asked
     assert (to, purpose, request.broker_id) == (1, TO_CONTROLLER, 2)
     assert request.broker_epoch == broker.plane.control_requests.broker_epoch
     assert not broker.leaving.is_over
@@ -80,8 +83,7 @@ def test_it_asks_again_after_a_while_and_stops_in_the_end(what: str) -> None:
         elif what == "refused":
             broker.answer(ErrorCode.NOT_CONTROLLER)
         else:
-            fault = PeerFault(broker.line.asked[-1][3], PeerFaultKind.RESET, True, "gone")
-            broker.leaving.handlers[PeerFault](fault, 0)
+            broker.leaving.heard(ASKED, PeerFault(ASKED, PeerFaultKind.RESET, True, "gone"), 0)
         broker.wait(BACKOFF_MS - 1)
         assert len(broker.line.asked) == number + 1
         broker.wait(1)
@@ -95,12 +97,13 @@ def test_the_controller_hands_its_own_leaders_over_without_asking_anybody() -> N
     assert broker.cluster.state("t").leader == 2
 
 
-def test_answers_to_others_are_none_of_its_business() -> None:
+def test_it_asks_again_when_the_controller_may_be_known() -> None:
     broker = Broker()
-    broker.leaving.handlers[PeerAnswer](
-        PeerAnswer(object(), ControlledShutdownResponse(error_code=0, remaining_partitions=[])), 0
-    )
-    assert not broker.leaving.is_over
+    broker.line.is_known = False
+    broker.answer(ErrorCode.NOT_CONTROLLER)
+    for _ in range(TRIES):
+        broker.wait(BACKOFF_MS)
+    assert (len(broker.line.asked), broker.leaving.is_over) == (TRIES, True)
 
 
 def test_an_in_sync_set_on_its_way_to_the_control_planes_listener_is_not_in_the_way() -> None:

@@ -8,15 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from kbroker.broker.in_sync_changes import RETRY_MS, Asked, InSyncChanges
+from kbroker.broker.in_sync_changes import RETRY_MS, InSyncChanges
 from kbroker.controller.events import AlterPartition
-from kbroker.ports import PeerFault, PeerFaultKind
+from kbroker.ports import IN_SYNC, PeerFault, PeerFaultKind
 from kbroker.replica.facts import InSyncProposed
 from kbroker.replica.partition import LeaderState, Partition, Proposal
 from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode
 from protocol.messages.control import AlterPartitionResponse, AlterPartitionResult, AlterPartitionTopicResult
-from tests.peers import Nobody
 from tests.world import World
 
 ME, ONE, TWO = 1, 2, 3
@@ -30,16 +29,28 @@ class Leader:
         self.world = World()
         self.asked: list[AlterPartition] = []
         self.told: list[Any] = []
+        self.sent: list[tuple[int, str, int]] = []
+        self.is_known = False  # where another controller is
+        self.proposals: Any = None
         controller = SimpleNamespace(is_active=True, put=self.asked.append)
-        plane = SimpleNamespace(controller=controller, control_requests=SimpleNamespace(broker_epoch=7), broker_id=ME)
+        plane = SimpleNamespace(
+            controller=controller, control_requests=SimpleNamespace(broker_epoch=7), broker_id=ME,
+            cache=SimpleNamespace(controller_id=ONE),
+        )  # fmt: skip
         self.plane: Any = plane
         clock = self.world.clock
         self.scheduler = Scheduler(clock.now_ms())
         self.changes = InSyncChanges(
-            self.world.replicas, cast(Any, plane), Nobody(), clock, self.scheduler, 30_000, self.told.append
+            self.world.replicas, cast(Any, plane), cast(Any, self), clock, self.scheduler, 30_000, self.told.append
         )
         state = LeaderState(1, ME, 0, (ME, ONE, TWO), 0, (ME, ONE, TWO))
         self.world.replicas.become("p", 0, ID, state, is_new=True)
+
+    def ask(self, asker: Any, broker_id: int, purpose: str, request: Any, token: Any, *, version: int) -> bool:
+        """As the requester does."""
+        self.sent.append((broker_id, purpose, version))
+        self.proposals = token
+        return self.is_known
 
     @property
     def partition(self) -> Partition:
@@ -175,36 +186,25 @@ def test_nobody_is_asked_before_this_broker_is_registered() -> None:
     assert (before, len(leader.asked)) == (0, 1)
 
 
-@pytest.mark.parametrize("known", [(None, 2), (ME, ME)])
-def test_nobody_is_asked_where_no_other_controller_is_known(known: tuple[object, int]) -> None:
-    """One without an address, or this broker by an image of before."""
+def test_another_controller_is_asked_as_soon_as_it_is_known_where_it_is() -> None:
     leader = Leader()
     leader.plane.controller.is_active = False
-    leader.plane.address_for_controller = lambda _: known[0]
-    leader.plane.cache = SimpleNamespace(controller_id=known[1])
-    leader.propose(ME, ONE)  # `Nobody` would refuse to send
-    leader.plane.controller.is_active = True
-    leader.wait()
-    assert len(leader.asked) == 1
-
-
-@pytest.mark.parametrize("kind", [PeerFaultKind.RESET, PeerFaultKind.UNSUPPORTED])
-def test_a_request_that_is_lost_is_asked_again_and_others_faults_say_nothing(
-    kind: PeerFaultKind, caplog: pytest.LogCaptureFixture
-) -> None:
-    leader = Leader()
     leader.propose(ME, ONE)
-    asked = leader.changes._under_way
-    assert asked is not None
-    for token in ("another part's", Asked({}, 3)):
-        leader._heed(PeerFault(token, kind, True, "why"))
+    leader.is_known = True
     leader.wait()
-    before = len(leader.asked)
-    leader._heed(PeerFault(asked, kind, True, "why"))
     leader.wait()
-    assert (before, len(leader.asked)) == (1, 2)
-    levels = [each.levelname for each in caplog.records if "is asked again" in each.message]
-    assert levels == (["ERROR"] if kind is PeerFaultKind.UNSUPPORTED else [])
+    assert leader.sent == [(ONE, IN_SYNC, 3)] * 2
+
+
+def test_a_request_that_is_lost_is_asked_again() -> None:
+    leader = Leader()
+    leader.plane.controller.is_active, leader.is_known = False, True
+    leader.propose(ME, ONE)
+    asked = cast(Any, SimpleNamespace(token=leader.proposals))
+    leader.changes.heard(asked, PeerFault(asked, PeerFaultKind.RESET, True, "why"), leader.world.clock.now_ms())
+    before = len(leader.sent)
+    leader.wait()
+    assert (before, len(leader.sent)) == (1, 2)
 
 
 @pytest.mark.parametrize(

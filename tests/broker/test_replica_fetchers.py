@@ -8,10 +8,12 @@ from typing import Any, cast
 import pytest
 
 from kbroker.broker.facts import BrokerConfigChanged
-from kbroker.broker.replica_fetchers import Fetching, ReplicaFetchers
+from kbroker.broker.replica_fetchers import ReplicaFetchers
 from kbroker.log.facts import LogTruncated
 from kbroker.metadata.cache import MetadataDelta
-from kbroker.ports import PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.metadata.requester import Requester
+from kbroker.metadata.store import BrokerInfo
+from kbroker.ports import Endpoint, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.partition import LeaderState, Partition
 from kbroker.timing import Scheduler
@@ -44,20 +46,21 @@ class Lines(Nobody):
 
 
 class Follower:
-    """A broker that follows p-0; address: of its leader, in the image."""
+    """A broker that follows p-0."""
 
     def __init__(self) -> None:
         self.world = World()
         self.lines = Lines()
-        self.address: PeerAddress | None = PeerAddress("h", 1, 0)
+        self.brokers = {LEADER: BrokerInfo(LEADER, (Endpoint("PLAINTEXT", 0, "h", 1),))}  # in the image
         plane = SimpleNamespace(
-            cache=SimpleNamespace(peer_address=lambda *_: self.address), broker_id=ME,
-            configs=self.world.broker.plane.configs, listener="PLAINTEXT",
-            control_requests=SimpleNamespace(broker_epoch=7),
+            broker_id=ME, configs=self.world.broker.plane.configs, control_requests=SimpleNamespace(broker_epoch=7),
         )  # fmt: skip
         clock = self.world.clock
         self.scheduler = Scheduler(clock.now_ms())
-        self.fetchers = ReplicaFetchers(self.world.replicas, cast(Any, plane), self.lines, clock, self.scheduler)
+        cache = cast(Any, SimpleNamespace(brokers=self.brokers))
+        requester = Requester(ME, cache, self.world.broker.plane.configs, self.lines, clock, "PLAINTEXT")
+        self.fetchers = ReplicaFetchers(self.world.replicas, cast(Any, plane), requester, clock, self.scheduler)
+        self.handlers = {**self.fetchers.handlers, **requester.handlers}
         self.follow(0)
 
     def follow(self, index: int) -> Partition:
@@ -73,13 +76,13 @@ class Follower:
         self.hear(BrokerConfigChanged())
 
     def hear(self, fact: Any) -> None:
-        self.fetchers.handlers[type(fact)](fact, self.world.clock.now_ms())
+        self.handlers[type(fact)](fact, self.world.clock.now_ms())
 
     def answer(self, part: PartitionData) -> None:
         """What the leader says of p-0, in a session."""
         topic = FetchableTopicResponse(topic_id=ID, partitions=[part])
         answer = PeerAnswer(self.lines.tokens[-1], flattened(FetchResponse(session_id=5, responses=[topic])))
-        self.fetchers.handlers[Fetching](answer, self.world.clock.now_ms())
+        self.hear(answer)
 
     def refuse(self) -> None:
         """The leader does not serve our version: it is asked again after a pause."""
@@ -142,10 +145,10 @@ def test_a_leader_that_is_too_old_to_say_where_its_log_ends_is_asked_again_after
 def test_who_does_not_know_where_the_leader_is_when_the_pause_ends_waits_for_the_image_alone() -> None:
     follower = Follower()
     follower.refuse()
-    address, follower.address = follower.address, None
+    leader = follower.brokers.pop(LEADER)
     follower.wait()
     meanwhile = follower.due_ms, len(follower.lines.tokens)
-    follower.address = address
+    follower.brokers[LEADER] = leader
     follower.hear(MetadataDelta(["p"]))
     assert (meanwhile, len(follower.lines.tokens)) == ((None, 1), 2)
 

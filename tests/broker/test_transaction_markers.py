@@ -11,8 +11,9 @@ from kbroker.broker import transaction_markers
 from kbroker.broker.transaction_markers import TransactionMarkers
 from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKERS_AT_ONCE
 from kbroker.metadata.cache import TopicImage
+from kbroker.metadata.requester import Requester
 from kbroker.metadata.store import BrokerInfo, Endpoint
-from kbroker.ports import PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.timing import Scheduler
 from kbroker.timing.scheduler import SLICE_STEPS
 from kbroker.txn import Producer
@@ -28,17 +29,18 @@ from protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from tests.peers import Nobody
 from tests.world import World
 
 HERE, THERE = ("t", 0), ("t", 1)
 
 
-class Peers:
+class Peers(Nobody):
     """Takes requests down and answers none."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, WriteTxnMarkersRequest, object]] = []
-        self.addresses: list[PeerAddress] = []
+        self.addresses: list[Endpoint] = []
 
     def send(
         self, broker_id: int, address: Any, purpose: str, request: Any, version: int, token: object, timeout_ms: int
@@ -62,14 +64,14 @@ class Stage:
         self.peers = Peers()
         listener = next(iter(cache.brokers[1].endpoints)).listener
         self.scheduler = Scheduler()
+        self.requester = Requester(1, cache, broker.plane.configs, self.peers, self.world.clock, listener)
         self.markers = TransactionMarkers(
             1,
             broker.replicas,
             cache,
             broker.group_runtime,
             self.world.clock,
-            self.peers,  # type: ignore[arg-type]
-            listener,
+            self.requester,
             self.scheduler,
         )
         self.done: list[str] = []
@@ -97,7 +99,7 @@ class Stage:
         ]
 
     def hear(self, event: PeerAnswer | PeerFault) -> None:
-        self.markers.handlers[type(event)](event, 0)
+        self.requester.handlers[type(event)](event, 0)
 
 
 @pytest.fixture
@@ -118,7 +120,7 @@ def test_marker_is_sent_to_the_listener_of_brokers_by_its_security_protocol(stag
     listener = cache.brokers[1].endpoints[0].listener
     cache.brokers[2] = BrokerInfo(2, (Endpoint("CLIENTS", 0, "two", 9092), Endpoint(listener, 1, "two", 9093)))
     stage.send(THERE)
-    assert stage.peers.addresses == [PeerAddress("two", 9093, 1)]
+    assert stage.peers.addresses == [Endpoint(listener, 1, "two", 9093)]
 
 
 def test_transaction_is_done_when_the_other_leader_says_so(stage: Stage) -> None:

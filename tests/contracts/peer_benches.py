@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, cast
 
 from kbroker.peers import Lines
-from kbroker.ports import PeerAddress, PeerEvent
+from kbroker.ports import Endpoint, PeerEvent
 from kbroker.runtime.loop import Loop, Timer
 from kbroker.runtime.peers import SocketPeers
 from kbroker.sim.net import Net, Wire
@@ -66,8 +66,8 @@ class PlayedBroker:
     def __init__(self, broker_id: int) -> None:
         self.id = broker_id
         self.cluster_id: str | None = CLUSTER
-        self.address = PeerAddress("", 0, 0)
-        self.brokers: list[tuple[int, PeerAddress]] = []  # as its Metadata has it
+        self.address = Endpoint("PLAINTEXT", 0, "", 0)
+        self.brokers: list[tuple[int, Endpoint]] = []  # as its Metadata has it
         self.served = dict(SERVED)
         self.refuses_handshake = False
         self.is_mute = False  # hears, and says nothing
@@ -247,7 +247,7 @@ class SocketBench(Bench):
         broker = PlayedBroker(broker_id)
         listening = socket.create_server(("127.0.0.1", 0))
         listening.setblocking(False)
-        broker.address = PeerAddress("127.0.0.1", listening.getsockname()[1], 0)
+        broker.address = Endpoint("PLAINTEXT", 0, "127.0.0.1", listening.getsockname()[1])
         broker.hang_up = lambda connection: connection.close()
         broker.say = self._say
         if listens:
@@ -330,7 +330,7 @@ class SimBench(Bench):
         broker = PlayedBroker(broker_id)
         name = f"host-{len(self.net.hosts)}"
         self.net.hosts[name] = SimHost(broker, name, listens=listens)
-        broker.address = PeerAddress(name, 9092, 0)
+        broker.address = Endpoint("PLAINTEXT", 0, name, 9092)
         broker.say = lambda wire, data: wire.answer(lambda: data)
 
         def hang_up(wire: Wire) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.config.limits import PEER_SETUP_MS
-from kbroker.ports import CONTROL, FETCHER, PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.ports import CONTROL, FETCHER, Endpoint, PeerAnswer, PeerFault, PeerFaultKind
 from protocol.errors import ErrorCode
 from protocol.message import Message
 from protocol.messages.control import (
@@ -172,7 +172,7 @@ def test_where_nobody_listens_a_request_is_refused(bench: Bench) -> None:
 
 
 def test_an_address_that_nobody_has_is_refused(bench: Bench) -> None:
-    bench.peers.send(2, PeerAddress("host.invalid", 9092, 0), CONTROL, request(), 7, "token", TIMEOUT_MS)
+    bench.peers.send(2, Endpoint("PLAINTEXT", 0, "host.invalid", 9092), CONTROL, request(), 7, "token", TIMEOUT_MS)
     assert ends(bench) == [("token", PeerFaultKind.REFUSED)]
 
 
@@ -306,8 +306,8 @@ def test_a_broker_that_still_knows_of_another_at_its_address_is_spoken_to(bench:
 def test_a_broker_that_knows_of_others_elsewhere_only_is_spoken_to(bench: Bench) -> None:
     broker = bench.broker(2)
     broker.brokers = [
-        (3, PeerAddress(broker.address.host, 1, 0)),
-        (4, PeerAddress("elsewhere", broker.address.port, 0)),
+        (3, Endpoint("PLAINTEXT", 0, broker.address.host, 1)),
+        (4, Endpoint("PLAINTEXT", 0, "elsewhere", broker.address.port)),
     ]
     broker.cluster_id = None
     send(bench, broker, "token")

@@ -27,7 +27,7 @@ from kbroker.metadata.store import (
     state_path,
     topic_path,
 )
-from kbroker.ports import FETCHER, Create, PeerAddress, Region
+from kbroker.ports import FETCHER, Create, Region
 from kbroker.replica import ReplicaManager
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.machine import Machine
@@ -58,7 +58,7 @@ class Lines:
     def send(
         self,
         broker_id: int,
-        address: PeerAddress,
+        endpoint: Endpoint,
         purpose: str,
         request: Message,
         version: int,
@@ -66,7 +66,7 @@ class Lines:
         timeout_ms: int,
     ) -> None:
         if self._cluster.replicates or not purpose.startswith(FETCHER):
-            self._lines.send(broker_id, address, purpose, request, version, token, timeout_ms)
+            self._lines.send(broker_id, endpoint, purpose, request, version, token, timeout_ms)
 
 
 class Node(Machine):

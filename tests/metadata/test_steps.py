@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
+from kbroker.config import BrokerLayers
+from kbroker.metadata.cache import MetadataCache
+from kbroker.metadata.configs import Configs
+from kbroker.metadata.requester import Requester
 from kbroker.metadata.steps import (
     Ask,
     PeerFaultError,
@@ -14,8 +21,8 @@ from kbroker.metadata.steps import (
     ask,
     one_by_one,
 )
+from kbroker.metadata.store import BrokerInfo
 from kbroker.ports import (
-    TO_CONTROLLER,
     Create,
     Get,
     Operation,
@@ -26,6 +33,7 @@ from kbroker.ports import (
     StoreFault,
 )
 from kbroker.sim.store import Ensemble
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.control import LeaderAndIsrRequest, LeaderAndIsrResponse
 from tests.contracts.peer_benches import CLUSTER, PlayedBroker, SimBench
 
@@ -38,8 +46,17 @@ class Bench:
         self.store = Ensemble().connect(self.events.append)
         self.net = SimBench()
         self.net.peers.join(CLUSTER)
-        self.steps = Steps(self.store, self.net.peers)
+        self.cache = MetadataCache()
+        configs, clock = Configs(BrokerLayers()), cast(Any, SimpleNamespace(now_ms=lambda: 0))
+        self.requester = Requester(1, self.cache, configs, self.net.peers, clock, "PLAINTEXT")
+        self.steps = Steps(self.store, self.requester)
         self.results: list[object] = []
+
+    def broker(self, broker_id: int = 2, *, listens: bool = True) -> PlayedBroker:
+        """Another broker, in the image."""
+        played = self.net.broker(broker_id, listens=listens)
+        self.cache.brokers[broker_id] = BrokerInfo(broker_id, (played.address,))
+        return played
 
     def run(self, procedure: Procedure[object]) -> None:
         self.steps.run(procedure, self.results.append, self.results.append)
@@ -57,7 +74,7 @@ class Bench:
         self.net.settle()
         events, self.net.events[:] = list(self.net.events), []
         for event in events:
-            self.steps.heard(event)
+            self.requester.handlers[type(event)](event, 0)
 
 
 def copy(source: str, target: str) -> Procedure[object]:
@@ -194,14 +211,14 @@ def consult(broker: PlayedBroker) -> Procedure[object]:
     request = LeaderAndIsrRequest(
         controller_id=1, controller_epoch=3, broker_epoch=7, type=0, topic_states=[], live_leaders=[]
     )
-    answer = yield from ask(Ask(broker.id, broker.address, TO_CONTROLLER, request, version=7, timeout_ms=1_000))
+    answer = yield from ask(Ask(broker.id, request, timeout_ms=1_000))
     (made,) = yield [Create("/told", str(answer.error_code).encode())]
     return made.path
 
 
 def test_a_procedure_goes_on_with_the_answer_of_another_broker() -> None:
     bench = Bench()
-    broker = bench.net.broker()
+    broker = bench.broker()
     bench.run(consult(broker))
     bench.hear()
     assert (bench.results, bench.steps.busy) == ([], True)
@@ -214,7 +231,7 @@ def test_a_procedure_goes_on_with_the_answer_of_another_broker() -> None:
 
 def test_a_request_without_an_answer_is_an_error_in_its_procedure() -> None:
     bench = Bench()
-    bench.run(consult(bench.net.broker(listens=False)))
+    bench.run(consult(bench.broker(listens=False)))
     bench.hear()
     (error,) = bench.results
     assert isinstance(error, PeerFaultError)
@@ -224,8 +241,8 @@ def test_a_request_without_an_answer_is_an_error_in_its_procedure() -> None:
 
 def test_of_two_that_ask_the_one_without_an_answer_is_still_under_way() -> None:
     bench = Bench()
-    broker = bench.net.broker()
-    bench.run(consult(bench.net.broker(3, listens=False)))
+    broker = bench.broker()
+    bench.run(consult(bench.broker(3, listens=False)))
     bench.run(consult(broker))
     bench.hear()
     assert ([type(result) for result in bench.results], bench.steps.busy) == ([PeerFaultError], True)
@@ -235,13 +252,9 @@ def test_of_two_that_ask_the_one_without_an_answer_is_still_under_way() -> None:
     assert (bench.results[1:], bench.steps.busy) == (["/told"], False)
 
 
-def test_answers_to_others_are_let_pass() -> None:
+def test_who_is_to_ask_where_no_controller_is_known_is_told_so() -> None:
     bench = Bench()
-    broker = bench.net.broker(listens=False)
-    request = LeaderAndIsrRequest(
-        controller_id=1, controller_epoch=3, broker_epoch=7, type=0, topic_states=[], live_leaders=[]
-    )
-    bench.run(consult(bench.net.broker(3)))
-    bench.net.peers.send(broker.id, broker.address, TO_CONTROLLER, request, 7, "somebody else's", 1_000)
-    bench.hear()
-    assert (bench.results, bench.steps.busy) == ([], True)
+    bench.run(consult(bench.net.broker()))
+    (error,) = bench.results
+    assert isinstance(error, KafkaError)
+    assert (error.code, bench.steps.busy) == (ErrorCode.NOT_CONTROLLER, False)

@@ -17,7 +17,7 @@ import pytest
 from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.config import Given
-from kbroker.ports import TO_CONTROLLER, Clock, PeerAddress
+from kbroker.ports import TO_CONTROLLER, Clock, Endpoint
 from kbroker.runtime.clock import SystemClock, SystemRandom
 from kbroker.runtime.compaction_beside import Beside
 from kbroker.runtime.descriptors import Shares
@@ -201,7 +201,7 @@ def test_brokers_whose_names_are_looked_up_for_long_keep_no_work_from_the_disk(
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     request = ControlledShutdownRequest(broker_id=1, broker_epoch=0)
     for other in range(2, 2 + THREADS):
-        address = PeerAddress(f"broker-{other}.example", 9092, 0)
+        address = Endpoint("PLAINTEXT", 0, f"broker-{other}.example", 9092)
         node._peers.send(other, address, TO_CONTROLLER, request, 3, "token", 60_000)
     loop.run_until(lambda: len(asked) == THREADS)
     flushed = flush(node, loop)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from kbroker.config.limits import MOST_PEER_BACKOFF_MS, PEER_SETUP_MS
-from kbroker.ports import CONTROL, PeerAddress, PeerAnswer, PeerFault
+from kbroker.ports import CONTROL, Endpoint, PeerAnswer, PeerFault
 from protocol.headers import encode_response_header
 from protocol.messages.control import (
     LeaderAndIsrRequest,
@@ -38,8 +38,8 @@ def request(topics: int = 0) -> LeaderAndIsrRequest:
     )
 
 
-def send(bench: SocketBench, broker: PlayedBroker, address: PeerAddress | None = None, topics: int = 0) -> None:
-    bench.peers.send(broker.id, address or broker.address, CONTROL, request(topics), 7, "token", 30_000)
+def send(bench: SocketBench, broker: PlayedBroker, endpoint: Endpoint | None = None, topics: int = 0) -> None:
+    bench.peers.send(broker.id, endpoint or broker.address, CONTROL, request(topics), 7, "token", 30_000)
 
 
 def why(bench: SocketBench) -> str:
@@ -85,7 +85,7 @@ def test_a_host_with_several_addresses_is_tried_at_each(bench: SocketBench, monk
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, broker.address.port)) for host in ("127.0.0.2", "127.0.0.1")
     ]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    send(bench, broker, PeerAddress("twice", broker.address.port, 0))
+    send(bench, broker, Endpoint("PLAINTEXT", 0, "twice", broker.address.port))
     bench.until(lambda: broker.asked)
 
 
@@ -101,11 +101,11 @@ def test_an_address_that_does_not_answer_is_tried_last_the_next_time(
             waiting.connect_ex(("127.0.0.2", port))
         found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.2", "127.0.0.1")]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        send(bench, broker, PeerAddress("twice", port, 0))
+        send(bench, broker, Endpoint("PLAINTEXT", 0, "twice", port))
         bench.settle()
         bench.advance(PEER_SETUP_MS)
         first = why(bench)
-        send(bench, broker, PeerAddress("twice", port, 0))
+        send(bench, broker, Endpoint("PLAINTEXT", 0, "twice", port))
         bench.advance(MOST_PEER_BACKOFF_MS)
         bench.until(lambda: broker.asked)
         assert first == f"no connection within {PEER_SETUP_MS} ms"
@@ -116,7 +116,7 @@ def test_a_host_without_an_address_is_named(bench: SocketBench, monkeypatch: pyt
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
-    send(bench, bench.broker(), PeerAddress("nowhere", 9092, 0))
+    send(bench, bench.broker(), Endpoint("PLAINTEXT", 0, "nowhere", 9092))
     assert why(bench) == "nowhere: Name or service not known"
 
 
@@ -131,14 +131,9 @@ def test_a_line_dropped_while_its_host_is_looked_up_does_not_connect(
         return found
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    send(bench, broker, PeerAddress("slow", broker.address.port, 0))
+    send(bench, broker, Endpoint("PLAINTEXT", 0, "slow", broker.address.port))
     bench.settle()
     assert (broker.accepted, bench.events) == (0, [])
-
-
-def test_a_listener_that_is_not_plaintext_is_not_spoken_to(bench: SocketBench) -> None:
-    send(bench, bench.broker(), PeerAddress("127.0.0.1", 1, security_protocol=1))
-    assert why(bench) == "its listener is not PLAINTEXT (security protocol 1)"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -148,7 +143,7 @@ def test_an_address_is_not_looked_up(bench: SocketBench, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     broker = bench.broker(listens=False)
-    send(bench, broker, PeerAddress(host, broker.address.port, 0))
+    send(bench, broker, Endpoint("PLAINTEXT", 0, host, broker.address.port))
     assert "looked up" not in why(bench)
 
 
