@@ -370,14 +370,15 @@ class MetadataStore(Protocol):
 
 
 BROKER_SOFTWARE = "kbroker"
-"""What a broker says of itself in the ApiVersions of its lines to others (KIP-511)."""
+"""What a broker says of itself in the ApiVersions of its connections to others (KIP-511)."""
 
 CONTROL, TO_CONTROLLER, IN_SYNC, FETCHER = "control", "to-controller", "in-sync", "fetcher"
 MARKERS, TRANSACTIONS = "markers", "transactions"
-"""Purposes of lines: what a controller says, and is asked; replication; what coordinators of transactions say, and ask.
+"""Purposes of connections: what a controller says, and is asked; replication; what coordinators of transactions say,
+and ask.
 
-In-sync sets have a line of their own: they go to the control plane's listener, where a controller has one. Further
-fetchers to one broker are `fetcher-1`, `fetcher-2` and so on.
+In-sync sets have a connection of their own: they go to the control plane's listener, where a controller has one.
+Further fetchers to one broker are `fetcher-1`, `fetcher-2` and so on.
 """
 
 
@@ -430,14 +431,15 @@ PeerEvent: TypeAlias = PeerAnswer | PeerFault
 
 
 class Peers(Protocol):
-    """The other brokers, spoken to on lines: a line is one connection to one broker for one purpose.
+    """The other brokers, spoken to on connections: each is to one broker and for one purpose.
 
-    A line has one request under way at a time, so all of it is in order: requests reach the broker in the order they
-    were sent, and their ends are posted in it. When one fails, so does everything that stands behind it on the line;
-    what is sent after that begins anew. A line connects when there is something to say, and after a failure waits
-    before it does so again, 50 ms at first and up to a second; what it was given meanwhile waits with it. On each new
-    connection it makes sure that it has reached a broker of this cluster. Requests of an earlier life of the broker
-    are not its business: they carry a broker epoch, and who gets one that is not its own says so in the answer.
+    A connection has one request under way at a time, so all of it is in order: requests reach the broker in the order
+    they were sent, and their ends are posted in it. When one fails, so does everything that stands behind it on the
+    connection; what is sent after that begins again. A connection connects when there is something to say, and after a
+    failure waits before it does so again, 50 ms at first and up to a second; what it was given meanwhile waits with it.
+    On each new connection it makes sure that it has reached a broker of this cluster. Requests of an earlier life of
+    the broker are not its business: they carry a broker epoch, and who gets one that is not its own says so in the
+    answer.
     """
 
     def join(self, cluster_id: str) -> None:
@@ -454,17 +456,17 @@ class Peers(Protocol):
         token: object,
         timeout_ms: int,
     ) -> None:
-        """Ask a broker something. A PeerAnswer or PeerFault with `token` follows, unless the line is dropped before.
+        """Ask a broker something. A PeerAnswer or PeerFault with `token` follows, unless it is dropped before.
 
-        endpoint: if it is another one than before, what is on the line to the old one fails. timeout_ms: from when the
-        request is the first on its line until its answer is there, connecting included.
+        endpoint: if it is another one than before, what is on the connection to the old one fails. timeout_ms: from
+        when the request is the first on its connection until its answer is there, connecting included.
         """
         ...
 
     def drop(self, broker_id: int, purpose: str) -> None:
-        """Forget a line and what is on it; nothing more is posted of it. Nothing happens if there is none."""
+        """Forget a connection and what is on it; nothing more is posted of it. Nothing happens if there is none."""
         ...
 
     def close(self) -> None:
-        """Drop every line; nothing is posted afterwards."""
+        """Drop every connection; nothing is posted afterwards."""
         ...

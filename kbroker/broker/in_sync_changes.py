@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kbroker.replicas")
 
-RETRY_MS, MOST_RETRY_MS = 50, 1_000  # Kafka's, and no longer than a line to another broker pauses
+RETRY_MS, MOST_RETRY_MS = 50, 1_000  # Kafka's, and no longer than a connection to another broker pauses
 PROPOSALS_AT_ONCE = 10_000
 """In one request: some 0.4 MB with three replicas. A controller hangs up on much more, and it would be asked again."""
 

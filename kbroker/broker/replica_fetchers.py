@@ -1,9 +1,9 @@
-"""The fetchers of this broker: which leader each followed partition is fetched from, over which line, and when.
+"""The fetchers of this broker: which leader each followed partition is fetched from, over which connection, and when.
 
 A part of the broker. Each leader has num.replica.fetchers fetchers, a partition belongs to one by its name, and each
-fetcher has a line of `Peers` of its own with one request under way. What a fetcher asks, and does with an answer, is in
-`replica/fetcher.py`; here are roles that change, addresses, faults and pauses. A fetcher that follows nothing is
-dropped with its line.
+fetcher has a connection of `Peers` of its own with one request under way. What a fetcher asks, and does with an answer,
+is in `replica/fetcher.py`; here are roles that change, addresses, faults and pauses. A fetcher that follows nothing is
+dropped with its connection.
 
 Source: ReplicaFetcherManager of Apache Kafka 3.9, by behaviour.
 """
@@ -161,7 +161,7 @@ class ReplicaFetchers:
         try:
             if isinstance(event, PeerFault):
                 fetcher.failed()
-                if event.kind is PeerFaultKind.UNSUPPORTED:  # the line would be asked the same at once
+                if event.kind is PeerFaultKind.UNSUPPORTED:  # the broker would be asked the same at once
                     fetcher.pause(now_ms + backoff_ms)
             elif isinstance(event.response, tuple):
                 fetcher.answered(event.response, now_ms, self._clock.wall_ms(), backoff_ms)

@@ -1,10 +1,10 @@
 """The outcome of transactions on its way into their partitions: control batches, appended by each partition's leader.
 
-Two customers. WriteTxnMarkers of another broker's coordinator (`api/transactions.py`) calls `append`, and waits for
-the high watermark like a produce. The own coordinator's `WriteMarkers` comes here as an effect: partitions led here get
-their marker at once, the leaders of the others are sent WriteTxnMarkers, on a line of their own (`Peers`): one request
-at a time to each broker, with the markers of all transactions that were decided meanwhile. What fails for now (no
-leader, too few in sync, no answer) is tried again every 100 ms until it is done, for a decided outcome has no other
+Two customers. WriteTxnMarkers of another broker's coordinator (`api/transactions.py`) calls `append`, and waits for the
+high watermark like a produce. The own coordinator's `WriteMarkers` comes here as an effect: partitions led here get
+their marker at once, the leaders of the others are sent WriteTxnMarkers, on a connection of their own (`Peers`): one
+request at a time to each broker, with the markers of all transactions that were decided meanwhile. What fails for now
+(no leader, too few in sync, no answer) is tried again every 100 ms until it is done, for a decided outcome has no other
 end. A partition that is gone needs no marker: one that the image of the cluster does not have for ten seconds, for
 after a start or a failover the image comes in pieces. When all have theirs, the coordinator is told; until then the
 transactional id takes no other transaction, so those of many partitions may be marked in slices.

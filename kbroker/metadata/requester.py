@@ -2,13 +2,14 @@
 
 A part of the broker, one for all who ask (an `Asker`: a sender of `broker/`, or procedures). Who asks says which
 broker, for which purpose, and what; and hears of the end of each request, be it an answer or a fault. The purpose tells
-the line of `Peers` that it goes over, the listener and the patience. A fault is said here, once a minute for each
+the connection of `Peers` that it goes over, the listener and the patience. A fault is said here, once a minute for each
 broker, so that askers need not.
 
-What is the same for all: a line has one request under way, in order; who has more to ask gathers it while `is_asking`.
-A line pauses after a fault, longer each time, so who wants to go on asks again at once. A broker that comes back at
-another address is asked there: what was on its line to the old one fails. One that has gone is asked nothing, for there
-is no endpoint; what is on its way to it fails by itself, or is dropped. Requests carry broker epochs where they matter.
+What is the same for all: a connection has one request under way, in order; who has more to ask gathers it while
+`is_asking`. A connection pauses after a fault, longer each time, so who wants to go on asks again at once. A broker
+that comes back at another address is asked there: what was on its connection to the old one fails. One that has gone is
+asked nothing, for there is no endpoint; what is on its way to it fails by itself, or is dropped. Requests carry broker
+epochs where they matter.
 
 Source: NodeToControllerChannelManager and InterBrokerSendThread of Apache Kafka 3.9, by behaviour.
 """

@@ -1,9 +1,10 @@
-"""How a broker speaks to others: lines, and all that is the same on a real network and on a simulated one.
+"""How a broker speaks to others: connections, and all that is the same on a real network and on a simulated one.
 
-`runtime/peers.py` and `sim/peers.py` are `Lines` that know how to connect; both pass `tests/contracts/test_peers.py`.
+`runtime/peers.py` and `sim/peers.py` are `BrokerConnections` that know how to connect; both pass
+`tests/contracts/test_peers.py`.
 """
 
-from kbroker.peers.line import Line, Link
-from kbroker.peers.lines import Lines
+from kbroker.peers.broker_connection import BrokerConnection, Link
+from kbroker.peers.broker_connections import BrokerConnections
 
-__all__ = ["Line", "Lines", "Link"]
+__all__ = ["BrokerConnection", "BrokerConnections", "Link"]

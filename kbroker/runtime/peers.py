@@ -1,6 +1,6 @@
 """Other brokers on a real network: the port `Peers` over sockets on the broker's own loop.
 
-Made by the composition root. It connects, writes frames, and hands whole ones to their line; all that a line decides is
+Made by the composition root. It connects, and reads and writes bytes; all that a connection decides is
 in `kbroker/peers/`. Nothing here waits: a host that is a name is looked up on a thread.
 """
 
@@ -10,28 +10,28 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kbroker.peers import Lines
+from kbroker.client import Connection
+from kbroker.peers import BrokerConnections
 from kbroker.ports import PeerFaultKind
 from kbroker.runtime.memory import empty_buffer
-from protocol.frames import FrameDecoder, FrameError
 
 if TYPE_CHECKING:
-    from kbroker.peers import Line, Link
+    from kbroker.peers import BrokerConnection, Link
     from kbroker.ports import Clock, PeerEvent
     from kbroker.runtime.disk_pool import DiskPool
     from kbroker.runtime.loop import Loop
 
-RECEIVE_BYTES = 256 << 10  # of the buffer that all lines share; larger answers are received into one of their own
+RECEIVE_BYTES = 256 << 10  # of the buffer that all connections share; larger answers are received into one of their own
 
 _Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
 
-class SocketPeers(Lines):
-    """The lines of one broker. post: takes events; never called from within `send`.
+class SocketPeers(BrokerConnections):
+    """The connections of one broker. post: takes events; never called from within `send`.
 
     most_frame_bytes: of one answer. unreachable: brokers that no connection gets to, for a test wants it so.
     """
@@ -48,16 +48,21 @@ class SocketPeers(Lines):
         super().__init__(name, clock.now_ms, post)
         self.loop = loop
         self.pool = pool
-        self.most_frame_bytes = most_frame_bytes
-        self.receive_view = empty_buffer(RECEIVE_BYTES)  # most brokers have no others
+        self._most_frame_bytes = most_frame_bytes
+        self._receive_view = empty_buffer(RECEIVE_BYTES)  # most brokers have no others
         self.unreachable: frozenset[int] = frozenset()
         self._silent: dict[_Address, int] = {}  # addresses where connecting came to no end: when, as a count
         self._silences = 0
         self._wake = loop.timer(self.expire)
 
-    def dial(self, line: Line) -> Link:
+    def make_client(self, client_id: str, numbers: Iterator[int]) -> Connection:
+        """One that receives where all do, an answer of so many bytes at most."""
+        view, most_bytes = self._receive_view, self._most_frame_bytes
+        return Connection(client_id, numbers=numbers, receive_view=view, most_frame_bytes=most_bytes)
+
+    def dial(self, connection: BrokerConnection) -> Link:
         """A connection, begun in the next turn of the loop."""
-        link = SocketLink(self, line)
+        link = SocketLink(self, connection)
         self.loop.call_soon(link.begin)
         return link
 
@@ -73,9 +78,9 @@ class SocketPeers(Lines):
     def cut(self, broker_ids: Collection[int]) -> None:
         """Lose the connections to these brokers, and get no new ones, until this is called without them."""
         self.unreachable = frozenset(broker_ids)
-        for line in list(self._lines.values()):
-            if line.broker_id in self.unreachable:
-                line.fail(PeerFaultKind.RESET, "cut off", self.now_ms())
+        for connection in list(self._connections.values()):
+            if connection.broker_id in self.unreachable:
+                connection.fail(PeerFaultKind.RESET, "cut off", self.now_ms())
         self.settle()
 
     def soon(self, what: Callable[[], None]) -> None:
@@ -90,29 +95,27 @@ class SocketPeers(Lines):
             self._wake.set(max(deadline_ms - self.now_ms(), 0) / 1000)
 
     def close(self) -> None:
-        """Drop every line."""
+        """Drop every connection."""
         super().close()
         self._wake.cancel()
 
 
 class SocketLink:
-    """One connection of a line, from the look-up of its host to its end."""
+    """The link of a connection, from the look-up of its host to its end."""
 
-    def __init__(self, peers: SocketPeers, line: Line) -> None:
+    def __init__(self, peers: SocketPeers, connection: BrokerConnection) -> None:
         self._peers = peers
-        self._line = line
+        self._connection = connection
         self._socket: socket.socket | None = None
-        self._decoder = FrameDecoder(peers.most_frame_bytes)
         self._unsent: deque[memoryview] = deque()
         self._addresses: deque[_Address] = deque()  # of its host, not tried yet
         self._connecting: _Address | None = None  # to this one
         self._is_closed = False
 
-    # -- for the line
+    # -- for the connection
 
-    def send(self, frame: bytes) -> None:
+    def send(self, data: bytes) -> None:
         """Write it now, as far as the kernel takes it, and the rest when it takes more."""
-        data = len(frame).to_bytes(4, "big") + frame
         self._unsent.append(memoryview(data))
         if len(self._unsent) == 1:
             self._write(is_new=True)
@@ -133,10 +136,10 @@ class SocketLink:
 
     def begin(self) -> None:
         """Find the address, then connect."""
-        host, port = self._line.endpoint[2:]
+        host, port = self._connection.endpoint[2:]
         if self._is_closed:
             return
-        if self._line.broker_id in self._peers.unreachable:
+        if self._connection.broker_id in self._peers.unreachable:
             self._lost("cut off")
             return
         found = _literal(host, port)
@@ -148,7 +151,7 @@ class SocketLink:
         addresses: list[_Address] = []
 
         def look_up() -> None:
-            if self._is_closed:  # it has waited for other look-ups longer than the line has for it
+            if self._is_closed:  # it has waited for other look-ups longer than the connection has for it
                 return
             addresses.extend(
                 (family, name)  # type: ignore[misc]  # AF_INET and AF_INET6 have these forms
@@ -199,8 +202,8 @@ class SocketLink:
             self._not_connected("nobody listens")
             return
         self._peers.loop.add_reader(sock.fileno(), self._on_readable)
-        self._line.connected()
-        self._peers.settle(self._line)
+        self._connection.connected()
+        self._peers.settle()
 
     def _not_connected(self, why: str) -> None:
         sock, self._socket = self._socket, None
@@ -215,33 +218,25 @@ class SocketLink:
     # -- in and out
 
     def _on_readable(self) -> None:
-        sock, decoder, line = self._socket, self._decoder, self._line
+        sock, connection = self._socket, self._connection
         if sock is None:
             return
-        room = decoder.room()
-        view = self._peers.receive_view
+        client = connection.client
         try:
-            size = sock.recv_into(view if room is None else room)
-            if size == 0:
-                self._lost("closed by the broker")
-                return
-            frames = decoder.feed(view[:size]) if room is None else decoder.filled(size)
+            size = sock.recv_into(client.buffer())
         except (BlockingIOError, InterruptedError):
-            return
-        except FrameError as error:
-            self._lost(str(error))
             return
         except OSError as error:
             self._lost(error.strerror or str(error))
             return
-        for frame in frames:
-            if self._is_closed:
-                break
-            line.received(frame, self._peers.now_ms())
-            self._peers.settle(line)  # at once: the next frame may take this one's place
+        if size == 0:
+            self._lost("closed by the broker")
+            return
+        connection.received(client.received, size, self._peers.now_ms())
+        self._peers.settle()
 
     def _write(self, *, is_new: bool = False) -> None:
-        """is_new: from within the line, which must not be called back."""
+        """is_new: from within the connection, which must not be called back."""
         sock, unsent = self._socket, self._unsent
         if sock is None:
             return
@@ -267,8 +262,8 @@ class SocketLink:
     def _lost(self, why: str) -> None:
         if self._is_closed:
             return
-        self._line.lost(why, self._peers.now_ms())
-        self._peers.settle(self._line)
+        self._connection.lost(why, self._peers.now_ms())
+        self._peers.settle()
 
 
 def _literal(host: str, port: int) -> _Address | None:

@@ -1,6 +1,6 @@
 """Other brokers on a simulated network: the port `Peers` over the connections of `Net`.
 
-Made for a machine at each of its boots; gone with the process. All that a line decides is in `kbroker/peers/`.
+Made for a machine at each of its boots; gone with the process. All that a connection decides is in `kbroker/peers/`.
 """
 
 from __future__ import annotations
@@ -8,19 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kbroker.peers import Lines
+from kbroker.peers import BrokerConnections
+from protocol.frames import SIZE_BYTES
 
 if TYPE_CHECKING:
-    from kbroker.peers import Line, Link
+    from kbroker.peers import BrokerConnection, Link
     from kbroker.ports import PeerEvent
     from kbroker.sim.net import Net, Wire
     from kbroker.sim.world import Event, World
 
 
-class SimPeers(Lines):
-    """The lines of one simulated machine. name: the machine's, as the network knows it.
+class SimPeers(BrokerConnections):
+    """The connections of one simulated machine. name: the machine's, as the network knows it.
 
-    run: does something that happened to a line in a turn of the machine's loop; post: takes what became of requests.
+    run: does something that happened to one in a turn of the machine's loop; post: takes what became of requests.
     """
 
     def __init__(
@@ -38,9 +39,9 @@ class SimPeers(Lines):
         self.run = run
         self._wake: Event | None = None
 
-    def dial(self, line: Line) -> Link:
+    def dial(self, connection: BrokerConnection) -> Link:
         """A connection to the machine of that name."""
-        return WireLink(self, line)
+        return WireLink(self, connection)
 
     def soon(self, what: Callable[[], None]) -> None:
         """In the same millisecond, as an event of its own."""
@@ -61,7 +62,7 @@ class SimPeers(Lines):
             self.run(what)
 
     def happens(self, what: Callable[[], None]) -> None:
-        """Something has happened to a line: a turn of the loop, and what became of its requests."""
+        """Something has happened to a connection: a turn of the loop, and what became of its requests."""
 
         def turn() -> None:
             what()
@@ -69,8 +70,13 @@ class SimPeers(Lines):
 
         self._in_turn(turn)
 
+    def settle(self) -> None:
+        """As on sockets; here a timer is cheap, and a look in vain is an event of the world."""
+        super().settle()
+        self.rewind()
+
     def close(self) -> None:
-        """Drop every line."""
+        """Drop every connection."""
         super().close()
         self._cancel()
 
@@ -81,11 +87,11 @@ class SimPeers(Lines):
 
 
 class WireLink:
-    """One connection of a line. The network takes frames at once: a line greets before it knows who listens."""
+    """The link of a connection. The network takes requests at once: one greets before it knows who listens."""
 
-    def __init__(self, peers: SimPeers, line: Line) -> None:
+    def __init__(self, peers: SimPeers, connection: BrokerConnection) -> None:
         self._peers = peers
-        self._line = line
+        self._connection = connection
         self._wire: Wire | None = None
         self._is_closed = False
         peers.soon(self._begin)
@@ -93,18 +99,18 @@ class WireLink:
     def _begin(self) -> None:
         if self._is_closed:
             return
-        host = self._peers.net.hosts.get(self._line.endpoint.host)
+        host = self._peers.net.hosts.get(self._connection.endpoint.host)
         if host is None:
             self._lost("no such host")
             return
         self._wire = self._peers.net.connect(self._peers.host_name, host, self._heard, self._lost)
-        self._line.connected()
+        self._connection.connected()
 
-    def send(self, frame: bytes) -> None:
-        """Send a frame."""
-        assert self._wire is not None, self._line
+    def send(self, data: bytes) -> None:
+        """Send a request; the network takes it without its size."""
+        assert self._wire is not None, self._connection
         if self._wire.open:
-            self._wire.send(frame)
+            self._wire.send(data[SIZE_BYTES:])
 
     def close(self) -> None:
         """Hang up."""
@@ -114,12 +120,10 @@ class WireLink:
 
     def _heard(self, data: bytes) -> None:
         """Whole answers with their sizes, one behind the other."""
-        view = memoryview(data)
-        while view and not self._is_closed:
-            size = int.from_bytes(view[:4], "big")
-            frame, view = view[4 : 4 + size], view[4 + size :]
-            self._peers.happens(lambda frame=frame: self._line.received(frame, self._peers.now_ms()))  # type: ignore[misc]
+        connection, now_ms = self._connection, self._peers.now_ms
+        if not self._is_closed:
+            self._peers.happens(lambda: connection.received(connection.client.feed, memoryview(data), now_ms()))
 
     def _lost(self, why: str) -> None:
         if not self._is_closed:
-            self._peers.happens(lambda: self._line.lost(why, self._peers.now_ms()))
+            self._peers.happens(lambda: self._connection.lost(why, self._peers.now_ms()))

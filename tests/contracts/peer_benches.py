@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from kbroker.peers import Lines
+from kbroker.peers import BrokerConnections
 from kbroker.ports import Endpoint, PeerEvent
 from kbroker.runtime.loop import Loop, Timer
 from kbroker.runtime.peers import SocketPeers
@@ -119,7 +119,7 @@ class PlayedBroker:
 class Bench:
     """The port, and what it said."""
 
-    peers: Lines
+    peers: BrokerConnections
 
     def __init__(self) -> None:
         self.events: list[PeerEvent] = []

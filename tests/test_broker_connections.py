@@ -1,4 +1,4 @@
-"""What lines to other brokers do by themselves, whatever they run on: when they wake, what they say, in which order."""
+"""What connections to other brokers do by themselves: when they wake, what they say, in which order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kbroker.config.limits import PEER_SETUP_MS
-from kbroker.peers import Line, Lines, Link
+from kbroker.peers import BrokerConnection, BrokerConnections, Link
 from kbroker.ports import CONTROL, Endpoint, PeerEvent, PeerFault
 from protocol.messages.control import UpdateMetadataRequest
 
@@ -15,29 +15,29 @@ from protocol.messages.control import UpdateMetadataRequest
 class DeadLink:
     """A connection on which nothing happens."""
 
-    def send(self, frame: bytes) -> None:
-        raise AssertionError(frame)
+    def send(self, data: bytes) -> None:
+        raise AssertionError(data)
 
     def close(self) -> None:
         """Gone."""
 
 
-class Dialled(Lines):
-    """Lines whose connections come to nothing unless a test says so. later: what is to be done after the step."""
+class Dialled(BrokerConnections):
+    """Connections that come to nothing unless a test says so. later: what is to be done after the step."""
 
     def __init__(self) -> None:
         self.ms = 0
         self.told: list[PeerEvent] = []
         self.later: list[Callable[[], None]] = []
-        self.lines: list[Line] = []
+        self.dialled: list[BrokerConnection] = []
         self.wakes: list[int | None] = []
         super().__init__("broker-1", lambda: self.ms, self.hear)
 
     def hear(self, event: PeerEvent) -> None:
         self.told.append(event)
 
-    def dial(self, line: Line) -> Link:
-        self.lines.append(line)
+    def dial(self, connection: BrokerConnection) -> Link:
+        self.dialled.append(connection)
         return DeadLink()
 
     def soon(self, what: Callable[[], None]) -> None:
@@ -105,7 +105,7 @@ def test_an_event_is_told_when_the_one_before_has_been_heard_to_its_end(lines: D
     lines._post = hear
     lines.ask("one")
     lines.ask("two")
-    lines.lines[0].lost("reset", 0)
+    lines.dialled[0].lost("reset", 0)
     lines.settle()
     assert heard == [("begins", "one"), ("ends", "one"), ("begins", "two"), ("ends", "two")]
 
@@ -114,5 +114,5 @@ def test_nobody_is_asked_before_a_cluster_is_joined_or_after_the_end(lines: Dial
     with pytest.raises(AssertionError, match="no cluster was joined"):
         Dialled().ask("token")
     lines.close()
-    with pytest.raises(AssertionError, match="the lines are closed"):
+    with pytest.raises(AssertionError, match="the connections are closed"):
         lines.ask("token")
