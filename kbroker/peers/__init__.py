@@ -5,6 +5,6 @@
 """
 
 from kbroker.peers.broker_connection import BrokerConnection, Link
-from kbroker.peers.broker_connections import BrokerConnections
+from kbroker.peers.broker_connections import PLAINTEXT, BrokerConnections
 
-__all__ = ["BrokerConnection", "BrokerConnections", "Link"]
+__all__ = ["PLAINTEXT", "BrokerConnection", "BrokerConnections", "Link"]

@@ -16,7 +16,7 @@ speak to. After a failure it waits before it connects again, longer each time un
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.client import Connection, ProtocolError, State
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from kbroker.client import Answer
     from protocol.message import Message
     from protocol.messages.metadata import MetadataResponse
-
-SPOKEN = frozenset({SECURITY_PROTOCOLS.index("PLAINTEXT")})
-"""The security protocols of listeners that are connected to."""
 
 METADATA = 3
 METADATA_VERSIONS = range(4, 13)  # 4 is the first that can be asked not to create topics
@@ -66,6 +63,8 @@ class _Pending(NamedTuple):
 class BrokerConnection:
     """A connection to one broker. client: its end, as `make` makes it. dial: begins a link to `endpoint`.
 
+    spoken: the security protocols by which it may do so.
+
     tell: takes what became of each request, in order. Whoever dials calls `connected`, `received` and `lost`; `expire`
     is called when `next_deadline_ms` has come.
     """
@@ -76,6 +75,7 @@ class BrokerConnection:
         endpoint: Endpoint,
         cluster_id: str,
         make: Callable[[], Connection],
+        spoken: Collection[int],
         dial: Callable[[BrokerConnection], Link],
         tell: Callable[[BrokerConnection, PeerEvent], None],
     ) -> None:
@@ -83,6 +83,7 @@ class BrokerConnection:
         self.endpoint = endpoint
         self.is_dropped = False  # nobody wants to hear of it any more
         self._cluster_id = cluster_id
+        self._spoken = spoken
         self._dial = dial
         self._tell = tell
         self.client = make()
@@ -200,7 +201,7 @@ class BrokerConnection:
         """Begin a link, if it is time to. Here is the choice by security protocol."""
         if now_ms < self._retry_ms:
             return
-        if self.endpoint.security_protocol in SPOKEN:
+        if self.endpoint.security_protocol in self._spoken:
             self._setup_due_ms = now_ms + PEER_SETUP_MS
             self._link = self._dial(self)
         else:

@@ -10,11 +10,12 @@ in vain that comes of it, once in a time-out, costs less than a timer set by eac
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kbroker.client import Connection, correlation_ids
+from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.peers.broker_connection import BrokerConnection, Link
 from kbroker.ports import PeerFaultKind
 
@@ -25,8 +26,16 @@ if TYPE_CHECKING:
     from protocol.message import Message
 
 
+PLAINTEXT = SECURITY_PROTOCOLS.index("PLAINTEXT")
+
+
 class BrokerConnections:
-    """Connections by broker and purpose. name: of this broker, told in client ids. post: takes events, in order."""
+    """Connections by broker and purpose. name: of this broker, told in client ids. post: takes events, in order.
+
+    spoken: the security protocols of listeners that are connected to.
+    """
+
+    spoken: Collection[int] = frozenset({PLAINTEXT})
 
     def __init__(self, name: str, now_ms: Callable[[], int], post: Callable[[PeerEvent], None]) -> None:
         self.now_ms = now_ms
@@ -65,7 +74,9 @@ class BrokerConnections:
             connection = None
         if connection is None:
             make = partial(self.make_client, f"{self._name}-{purpose}", correlation_ids())
-            connection = BrokerConnection(broker_id, endpoint, self._cluster_id, make, self.dial, self._told)
+            connection = BrokerConnection(
+                broker_id, endpoint, self._cluster_id, make, self.spoken, self.dial, self._told
+            )
             self._connections[broker_id, purpose] = connection
         connection.send(request, version, token, timeout_ms, now_ms)
         if self._events and not self._is_posting:

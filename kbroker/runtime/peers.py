@@ -1,7 +1,8 @@
 """Other brokers on a real network: the port `Peers` over sockets on the broker's own loop.
 
-Made by the composition root. It connects, and reads and writes bytes; all that a connection decides is
-in `kbroker/peers/`. Nothing here waits: a host that is a name is looked up on a thread.
+Made by the composition root. It connects, and reads and writes bytes through a transport of the endpoint's security
+protocol; all that a connection decides is in `kbroker/peers/`. Nothing here waits: a host that is a name is looked up
+on a thread.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kbroker.client import Connection
-from kbroker.peers import BrokerConnections
+from kbroker.peers import PLAINTEXT, BrokerConnections
 from kbroker.ports import PeerFaultKind
 from kbroker.runtime.memory import empty_buffer
+from kbroker.runtime.transport import PlaintextTransport, WantReadError, WantWriteError
 
 if TYPE_CHECKING:
     from kbroker.peers import BrokerConnection, Link
     from kbroker.ports import Clock, PeerEvent
     from kbroker.runtime.disk_pool import DiskPool
     from kbroker.runtime.loop import Loop
+    from kbroker.runtime.transport import Transport
+
+    MakeTransport = Callable[[socket.socket, str], Transport]
 
 RECEIVE_BYTES = 256 << 10  # of the buffer that all connections share; larger answers are received into one of their own
 
@@ -34,6 +39,7 @@ class SocketPeers(BrokerConnections):
     """The connections of one broker. post: takes events; never called from within `send`.
 
     most_frame_bytes: of one answer. unreachable: brokers that no connection gets to, for a test wants it so.
+    transports: by security protocol, what makes one of a connected socket and the host's name. Others are not spoken.
     """
 
     def __init__(
@@ -51,6 +57,8 @@ class SocketPeers(BrokerConnections):
         self._most_frame_bytes = most_frame_bytes
         self._receive_view = empty_buffer(RECEIVE_BYTES)  # most brokers have no others
         self.unreachable: frozenset[int] = frozenset()
+        self.transports: dict[int, MakeTransport] = {PLAINTEXT: lambda sock, host: PlaintextTransport.over(sock)}
+        self.spoken = self.transports.keys()
         self._silent: dict[_Address, int] = {}  # addresses where connecting came to no end: when, as a count
         self._silences = 0
         self._wake = loop.timer(self.expire)
@@ -106,7 +114,9 @@ class SocketLink:
     def __init__(self, peers: SocketPeers, connection: BrokerConnection) -> None:
         self._peers = peers
         self._connection = connection
-        self._socket: socket.socket | None = None
+        self._socket: socket.socket | None = None  # until it is connected
+        self._transport: Transport | None = None
+        self._reads_when_writable = False
         self._unsent: deque[memoryview] = deque()
         self._addresses: deque[_Address] = deque()  # of its host, not tried yet
         self._connecting: _Address | None = None  # to this one
@@ -115,10 +125,10 @@ class SocketLink:
     # -- for the connection
 
     def send(self, data: bytes) -> None:
-        """Write it now, as far as the kernel takes it, and the rest when it takes more."""
+        """Write it now, as far as the transport takes it, and the rest when it takes more."""
         self._unsent.append(memoryview(data))
         if len(self._unsent) == 1:
-            self._write(is_new=True)
+            self._write()
 
     def close(self) -> None:
         """Hang up."""
@@ -126,11 +136,12 @@ class SocketLink:
         self._unsent.clear()
         if self._connecting is not None:
             self._peers.was_silent(self._connecting)
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            self._peers.loop.remove_reader(sock.fileno())
-            self._peers.loop.remove_writer(sock.fileno())
-            sock.close()
+        opened = self._transport or self._socket
+        self._transport = self._socket = None
+        if opened is not None:
+            self._peers.loop.remove_reader(opened.fileno())
+            self._peers.loop.remove_writer(opened.fileno())
+            opened.close()
 
     # -- connecting
 
@@ -201,7 +212,9 @@ class SocketLink:
         if is_to_itself:  # where nobody listens, TCP may come to connect to itself
             self._not_connected("nobody listens")
             return
-        self._peers.loop.add_reader(sock.fileno(), self._on_readable)
+        endpoint = self._connection.endpoint
+        self._socket, self._transport = None, self._peers.transports[endpoint.security_protocol](sock, endpoint.host)
+        self._peers.loop.add_reader(self._transport.fileno(), self._on_readable)
         self._connection.connected()
         self._peers.settle()
 
@@ -218,46 +231,68 @@ class SocketLink:
     # -- in and out
 
     def _on_readable(self) -> None:
-        sock, connection = self._socket, self._connection
-        if sock is None:
+        transport = self._transport
+        if transport is None:
             return
+        self._read(transport)
+        if self._unsent:  # which may have waited for what has come
+            self._write()
+        if transport.buffers_input and self._may_read_on(transport):
+            self._peers.loop.call_soon(self._on_readable)
+
+    def _may_read_on(self, transport: Transport) -> bool:
+        return self._transport is transport and not self._reads_when_writable and transport.has_bytes_buffered()
+
+    def _read(self, transport: Transport) -> None:
+        connection = self._connection
         client = connection.client
         try:
-            size = sock.recv_into(client.buffer())
+            size = transport.recv_into(client.buffer())
+        except WantWriteError:
+            self._reads_when_writable = True
+            self._peers.loop.add_writer(transport.fileno(), self._on_writable)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._lost(error.strerror or str(error))
-            return
-        if size == 0:
-            self._lost("closed by the broker")
-            return
-        connection.received(client.received, size, self._peers.now_ms())
-        self._peers.settle()
+        else:
+            if size:
+                connection.received(client.received, size, self._peers.now_ms())
+                self._peers.settle()
+            else:
+                self._lost("closed by the broker")
 
-    def _write(self, *, is_new: bool = False) -> None:
-        """is_new: from within the connection, which must not be called back."""
-        sock, unsent = self._socket, self._unsent
-        if sock is None:
+    def _on_writable(self) -> None:
+        reads, self._reads_when_writable = self._reads_when_writable, False
+        self._write()
+        if reads:
+            self._on_readable()
+
+    def _write(self) -> None:
+        """As far as it goes. Does not call the connection back: it may be the connection that sends."""
+        transport, unsent, is_full = self._transport, self._unsent, False
+        if transport is None:
             return
         try:
             while unsent:
-                sent = sock.send(unsent[0])
+                sent = transport.send(unsent[0])
                 if sent < len(unsent[0]):
                     unsent[0] = unsent[0][sent:]
                 else:
                     unsent.popleft()
+        except WantReadError:
+            pass
         except (BlockingIOError, InterruptedError):
-            if is_new:
-                self._peers.loop.add_writer(sock.fileno(), self._write)
-            return
+            is_full = True
         except OSError as error:
             why = error.strerror or str(error)
             self._unsent.clear()
             self._peers.loop.call_soon(lambda: self._lost(why))
             return
-        if not is_new:
-            self._peers.loop.remove_writer(sock.fileno())
+        if is_full:
+            self._peers.loop.add_writer(transport.fileno(), self._on_writable)
+        elif not self._reads_when_writable:
+            self._peers.loop.remove_writer(transport.fileno())
 
     def _lost(self, why: str) -> None:
         if self._is_closed:

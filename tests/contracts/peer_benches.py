@@ -12,10 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from kbroker.peers import BrokerConnections
+from kbroker.peers import PLAINTEXT, BrokerConnections
 from kbroker.ports import Endpoint, PeerEvent
 from kbroker.runtime.loop import Loop, Timer
 from kbroker.runtime.peers import SocketPeers
+from kbroker.runtime.transport import PlaintextTransport, WantWriteError
 from kbroker.sim.net import Net, Wire
 from kbroker.sim.peers import SimPeers
 from kbroker.sim.world import World
@@ -26,6 +27,7 @@ from protocol.message import Message
 from protocol.messages.handshake import ApiVersion, ApiVersionsResponse
 from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from tests.runtime.loopback import HandClock
+from tests.runtime.veiled_transport import VeiledTransport
 
 CLUSTER = "c29tZS1jbHVzdGVyLWlkIQ"
 SERVED = {3: (0, 12), 4: (0, 7), 18: (0, 3)}
@@ -201,24 +203,33 @@ class SocketConnection:
     """The played broker's end of a connection."""
 
     def __init__(self, bench: SocketBench, broker: PlayedBroker, sock: socket.socket) -> None:
-        sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket = sock
+        self.socket = bench.accepted(sock)
         self._broker = broker
         self._bench = bench
         self._decoder = FrameDecoder(1 << 30)
-        bench.loop.add_reader(sock.fileno(), self.on_readable)
+        self._view = memoryview(bytearray(1 << 16))
+        bench.loop.add_reader(self.socket.fileno(), self.on_readable)
 
     def on_readable(self) -> None:
         """Hear frames, or the end."""
+        if self.socket.fileno() < 0:
+            return
         try:
-            data = self.socket.recv(1 << 16)
+            size = self.socket.recv_into(self._view)
+        except BlockingIOError as error:
+            if isinstance(error, WantWriteError):
+                self._bench.loop.call_soon(self.on_readable)
+            return
         except ConnectionError:
-            data = b""
-        if not data:
+            size = 0
+        if not size:
             self.close()
-        for frame in self._decoder.feed(memoryview(data)) if data else ():
-            self._broker.hears(self, bytes(frame))
+            return
+        for frame in [bytes(each) for each in self._decoder.feed(memoryview(bytes(self._view[:size])))]:
+            self._broker.hears(self, frame)
+        if self.socket.fileno() >= 0 and self.socket.has_bytes_buffered():
+            self._bench.loop.call_soon(self.on_readable)
 
     def close(self) -> None:
         """Hang up."""
@@ -229,7 +240,10 @@ class SocketConnection:
 
 
 class SocketBench(Bench):
-    """Sockets on loopback, on one loop."""
+    """Sockets on loopback, on one loop. protocol, accepted: of the listeners, and what a transport is made by there."""
+
+    protocol = PLAINTEXT
+    accepted: Callable[[socket.socket], Any] = staticmethod(PlaintextTransport.over)
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,7 +261,7 @@ class SocketBench(Bench):
         broker = PlayedBroker(broker_id)
         listening = socket.create_server(("127.0.0.1", 0))
         listening.setblocking(False)
-        broker.address = Endpoint("PLAINTEXT", 0, "127.0.0.1", listening.getsockname()[1])
+        broker.address = Endpoint("INSIDE", self.protocol, "127.0.0.1", listening.getsockname()[1])
         broker.hang_up = lambda connection: connection.close()
         broker.say = self._say
         if listens:
@@ -291,6 +305,17 @@ class SocketBench(Bench):
             self.loop.remove_reader(listening.fileno())
             listening.close()
         self.loop.close()
+
+
+class VeiledBench(SocketBench):
+    """Over a transport that has the troubles of TLS."""
+
+    protocol = PLAINTEXT + 1
+    accepted = VeiledTransport
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peers.transports[self.protocol] = lambda sock, host: VeiledTransport(sock, is_client=True)
 
 
 class SimHost:
@@ -349,4 +374,4 @@ class SimBench(Bench):
         self.world.run_until(self.world.now_ms + by_ms)
 
 
-BENCHES: dict[str, Callable[[], Bench]] = {"sockets": SocketBench, "simulated": SimBench}
+BENCHES: dict[str, Callable[[], Bench]] = {"sockets": SocketBench, "veiled": VeiledBench, "simulated": SimBench}
