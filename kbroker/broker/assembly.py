@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kbroker.broker.alter_partition import AlterPartitionManager
 from kbroker.broker.broker import Broker
 from kbroker.broker.control_plane import ControlPlane
 from kbroker.broker.control_sender import ControlSender
@@ -21,7 +22,6 @@ from kbroker.broker.controlled_shutdown import ControlledShutdown
 from kbroker.broker.coordinator_types import COORDINATOR_TYPES, GROUP, TRANSACTION
 from kbroker.broker.coordinators import LateCoordinator
 from kbroker.broker.fetch_sessions import FetchSessions
-from kbroker.broker.in_sync_changes import InSyncChanges
 from kbroker.broker.log_background import LogBackground
 from kbroker.broker.replica_fetchers import ReplicaFetchers
 from kbroker.broker.transaction_partitions import TransactionPartitions
@@ -157,6 +157,6 @@ def assemble(
     broker.leaving = ControlledShutdown(plane, replicas, requester, clock, scheduler)
     broker.add(broker.leaving)
     broker.add(ControlSender(plane.controller, requester, tell))
-    broker.add(InSyncChanges(replicas, plane, requester, clock, scheduler, config.replica_lag_time_max_ms, tell))
+    broker.add(AlterPartitionManager(replicas, plane, requester, clock, scheduler, tell))
     broker.add(ReplicaFetchers(replicas, plane, requester, clock, scheduler))
     return broker

@@ -75,7 +75,7 @@ class Proposals(NamedTuple):
     version: int
 
 
-class InSyncChanges:
+class AlterPartitionManager:
     """Proposals on their way."""
 
     def __init__(
@@ -85,14 +85,13 @@ class InSyncChanges:
         requester: Requester,
         clock: Clock,
         scheduler: Scheduler,
-        max_lag_ms: int,
         tell: Tell,
     ) -> None:
         self._replicas = replicas
         self._plane = plane
         self._requester = requester
         self._tell = tell
-        self._look_every_ms = max(max_lag_ms // 2, 1)
+        self._look_every_ms = max(plane.configs.broker.replica_lag_time_max_ms // 2, 1)
         self._look_at = scheduler.alarm(self._look)
         self._look_at.set(clock.now_ms() + self._look_every_ms)
         self._waiting: dict[Partition, None] = {}

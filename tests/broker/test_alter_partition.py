@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from kbroker.broker.in_sync_changes import RETRY_MS, InSyncChanges
+from kbroker.broker.alter_partition import RETRY_MS, AlterPartitionManager
 from kbroker.controller.events import AlterPartition
 from kbroker.ports import IN_SYNC, PeerFault, PeerFaultKind
 from kbroker.replica.facts import InSyncProposed
@@ -35,13 +35,13 @@ class Leader:
         controller = SimpleNamespace(is_active=True, put=self.asked.append)
         plane = SimpleNamespace(
             controller=controller, control_requests=SimpleNamespace(broker_epoch=7), broker_id=ME,
-            cache=SimpleNamespace(controller_id=ONE),
+            cache=SimpleNamespace(controller_id=ONE), configs=self.world.plane.configs,
         )  # fmt: skip
         self.plane: Any = plane
         clock = self.world.clock
         self.scheduler = Scheduler(clock.now_ms())
-        self.changes = InSyncChanges(
-            self.world.replicas, cast(Any, plane), cast(Any, self), clock, self.scheduler, 30_000, self.told.append
+        self.changes = AlterPartitionManager(
+            self.world.replicas, cast(Any, plane), cast(Any, self), clock, self.scheduler, self.told.append
         )
         state = LeaderState(1, ME, 0, (ME, ONE, TWO), 0, (ME, ONE, TWO))
         self.world.replicas.become("p", 0, ID, state, is_new=True)
@@ -159,7 +159,7 @@ def test_refusals_of_many_partitions_are_one_line(caplog: pytest.LogCaptureFixtu
 
 
 def test_many_proposals_are_asked_for_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbroker.broker.in_sync_changes.PROPOSALS_AT_ONCE", 2)
+    monkeypatch.setattr("kbroker.broker.alter_partition.PROPOSALS_AT_ONCE", 2)
     leader = Leader()
     state = LeaderState(1, ME, 0, (ME, ONE, TWO), 0, (ME, ONE, TWO))
     for index in range(1, 5):
