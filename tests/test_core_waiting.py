@@ -13,6 +13,7 @@ import pytest
 from kbroker import core as core_module
 from kbroker.api.call import FIRST, LATER, SILENCE
 from kbroker.api.routes import ROUTES, Route, load
+from kbroker.broker.authorizer import AuthHelper
 from kbroker.broker.counters import Counters
 from kbroker.broker.facts import Reply, Touched
 from kbroker.channel import Channel
@@ -58,6 +59,7 @@ class Parts:
         self.replicas = SimpleNamespace(touched=[])
         self.scheduler = Scheduler(NOW_MS)
         self.counters = Counters()
+        self.auth_helper = AuthHelper()
         self.begun: list[Any] = []  # tickets of requests that are answered later
 
     def take_touched(self) -> Sequence[object]:
@@ -89,7 +91,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Core:
         return Patient(fails=request.member_id == "fails")
 
     for api in (12, 1):  # one of the data path behaves like the others here, but for when it is begun
-        route = Route(api, HeartbeatRequest, 0, 4, heartbeat, lambda *given: HeartbeatResponse(0))
+        route = Route(api, HeartbeatRequest, 0, 4, heartbeat, lambda *given: HeartbeatResponse(0), ())
         monkeypatch.setitem(ROUTES, api, route)
     return Core(cast(Any, Parts()), NOW_MS)
 

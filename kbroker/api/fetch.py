@@ -216,7 +216,7 @@ def _ask_to_read(request: Flat, asking: Asking) -> Left:
     """Of the topics that are read, which the session may remember: the reader asks for each."""
     yield from ()
     call = asking.call
-    _, replica_id, (replica, _), *_ = request
+    replica_id, (replica, _) = request[REPLICA_ID], request[REPLICA_STATE]
     is_follower = (replica_id if call.version < REPLICA_STATE_SINCE else replica) >= 0 and call.version >= BATCHES_SINCE
     if not is_follower:  # not by `asking`, which knows the call: that would be garbage for the collector
         call.may_read = partial(call.broker.auth_helper.allows, call.session, Operation.READ, ResourceType.TOPIC)

@@ -440,7 +440,9 @@ def _refuse_delete(request: DeleteRecordsRequest, code: ErrorCode, text: str, ve
 
 
 TOPIC = ResourceType.TOPIC
-NEEDS_TO_LIST = (for_each(Operation.DESCRIBE, TOPIC, 2, 1, lambda topic, call: topic[0]),)
+ASKED, ANSWERED = place(ListOffsetsRequest, "topics"), place(ListOffsetsResponse, "topics")
+NAME = place(ListOffsetsTopic, "name")
+NEEDS_TO_LIST = (for_each(Operation.DESCRIBE, TOPIC, ASKED, ANSWERED, lambda topic, call: str(topic[NAME])),)
 NEEDS_TO_DELETE = (for_each(Operation.DELETE, TOPIC, "topics", "topics", topic_name),)
 NEEDS_FOR_EPOCHS = (
     for_each(

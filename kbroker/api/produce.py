@@ -30,6 +30,7 @@ NOT_LEADER_OR_FOLLOWER's; Kafka has one for refused records and for what a trans
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.api.authorization import Whole, for_each
@@ -48,7 +49,13 @@ from kbroker.replica.partition import ALL_REPLICAS, Partition
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.flat import default_tuple, place
-from protocol.messages.produce import LeaderIdAndEpoch, PartitionProduceResponse, ProduceRequest, ProduceResponse
+from protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from protocol.records import RecordError
 from protocol.records.batch import (
     ATTRIBUTES,
@@ -556,14 +563,13 @@ def _refuse(request: Flat, code: ErrorCode, text: str, version: int) -> Result:
 
 def _is_transactional(request: Flat, call: Call) -> bool:
     """Whether any of its batches is in a transaction: an id alone needs no right to it."""
-    *_, topic_data = request
     return any(
         records is not None
         and len(records) >= HEADER_SIZE
         and records[MAGIC_AT] == MAGIC
         and records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL
-        for _, _, partition_data in topic_data
-        for _, records in partition_data
+        for topic in request[TOPIC_DATA]
+        for _, records in topic[PARTITION_DATA]
     )
 
 
@@ -572,9 +578,11 @@ def _topic(topic_data: Flat, call: Call) -> str | None:
     return topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, partition_data, call)
 
 
+PARTITION_DATA = place(TopicProduceData, "partition_data")
+TRANSACTIONAL_ID, TOPIC_DATA = place(ProduceRequest, "transactional_id"), place(ProduceRequest, "topic_data")
 NEEDS = (
-    Whole((Operation.WRITE,), ResourceType.TRANSACTIONAL_ID, lambda request: request[0], _is_transactional),
-    for_each(Operation.WRITE, ResourceType.TOPIC, 3, 0, _topic),
+    Whole((Operation.WRITE,), ResourceType.TRANSACTIONAL_ID, itemgetter(TRANSACTIONAL_ID), _is_transactional),
+    for_each(Operation.WRITE, ResourceType.TOPIC, TOPIC_DATA, place(ProduceResponse, "responses"), _topic),
 )
 ROUTES = (
     Route(0, ProduceRequest, 0, 13, produce, _refuse, NEEDS, flat=ProduceResponse, elements=PARTITIONS_PER_PRODUCE),

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from kbroker.api.figures import OF_COORDINATORS
 from kbroker.broker.coordinator_types import COORDINATOR_TYPES, CoordinatorType, topic_on_demand
 from kbroker.broker.coordinators import CoordinatorPart, Counted, count_partitions
 from kbroker.metadata.cache import INTERNAL_TOPICS, MetadataDelta
 from kbroker.metadata.store import Assignment, TopicInfo, encode_topic
 from kbroker.ports import Get, Outcome, Stat, StoreFault
-from kbroker.runtime.metrics import OF_COORDINATORS
 from protocol.message import ZERO_UUID
 from tests.world import World
 
