@@ -51,7 +51,7 @@ WARM_UP = 3
 LINES = {
     "produce one record": 223,
     "produce 100 records in a batch": 242,
-    "produce one record to each of 100 partitions": 7752,
+    "produce one record to each of 100 partitions": 7555,
     "produce one record, acks=all": 255,
     "fetch a log": 316,
     "fetch at the end, nothing to wait for": 252,
