@@ -1,14 +1,14 @@
 """One connection to another broker: what waits for it, what is under way, when it connects and when it gives up.
 
 It touches no socket and no clock: `BrokerConnections` tells it what happened and when. The bytes are those of a
-`client.Connection`, made anew each time. Its states:
+`client.Connection`, one for each link. Its states:
 
     idle --something to ask--> connecting --connected--> greeting --greeted--> ready
       ^                                                                          |
       +------------- it ends: all that waits or is under way fails --------------+
 
 Greeting is ApiVersions, to know what the broker serves, and Metadata, to know that it is a broker of this cluster, and
-that nobody else of it lives at this address. Neither names who answers: what an address says of itself is compared with
+that no other of it lives at this address. Neither names who answers: what an address says of itself is compared with
 whom it is believed to be. Brokers of Kafka do not ask, and a port that was given to another cluster is one that they
 speak to. After a failure it waits before it connects again, longer each time until an answer comes.
 """
@@ -65,7 +65,7 @@ class BrokerConnection:
 
     spoken: the security protocols by which it may do so.
 
-    tell: takes what became of each request, in order. Whoever dials calls `connected`, `received` and `lost`; `expire`
+    tell: takes what became of each request, in order. Who dials calls `connected`, `received` and `lost`; `expire`
     is called when `next_deadline_ms` has come.
     """
 
@@ -81,7 +81,7 @@ class BrokerConnection:
     ) -> None:
         self.broker_id = broker_id
         self.endpoint = endpoint
-        self.is_dropped = False  # nobody wants to hear of it any more
+        self.is_dropped = False  # nothing more is told of it
         self._cluster_id = cluster_id
         self._spoken = spoken
         self._dial = dial
@@ -114,7 +114,7 @@ class BrokerConnection:
             self._go_on(now_ms)
 
     def drop(self) -> None:
-        """Hang up and forget everything; nobody is told."""
+        """Hang up and forget everything; nothing is told."""
         self.is_dropped = True
         self._queue.clear()
         self._hang_up()
@@ -255,6 +255,6 @@ class BrokerConnection:
         if response.cluster_id is not None and response.cluster_id != self._cluster_id:
             return f"a broker of cluster {response.cluster_id}"
         here = [each.node_id for each in response.brokers if (each.host, each.port) == self.endpoint[2:]]
-        if here and self.broker_id not in here:  # it may know of nobody yet; and not yet that another has gone
+        if here and self.broker_id not in here:  # it may know of none yet; and not yet that another has gone
             return f"broker {here[0]}"
         return ""

@@ -102,7 +102,7 @@ class BrokerConnections:
     def _told(self, connection: BrokerConnection, event: PeerEvent) -> None:
         self._events.append((connection, event))
 
-    # -- for whoever connects
+    # -- for a subclass, which connects
 
     def make_client(self, client_id: str, numbers: Iterator[int]) -> Connection:
         """A client's end of one connection. numbers: of requests, which go on from one to the next."""

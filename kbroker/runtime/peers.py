@@ -96,7 +96,7 @@ class SocketPeers(BrokerConnections):
         self.loop.call_soon(what)
 
     def wake_at(self, deadline_ms: int | None) -> None:
-        """Set the timer anew."""
+        """By the one timer."""
         if deadline_ms is None:
             self._wake.cancel()
         else:
