@@ -1,4 +1,4 @@
-"""Frames over a socket that waits, whatever is in them: to send what no client may, or the same bytes again and again.
+"""Frames of any content over a socket that waits: to send what no client may, or the same bytes again and again.
 
 Used by tests and benchmarks that know the bytes; who asks and wants an answer has `kbroker.runtime.blocking`.
 """

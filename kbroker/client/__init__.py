@@ -1,6 +1,6 @@
 """Kafka's protocol as a client speaks it: `Connection` has no socket, who uses it moves the bytes.
 
-Used by whatever asks a broker something: brokers among themselves, the pipeline, tests, the simulation, benchmarks.
+Used by all that ask a broker something: brokers among themselves, the pipeline, tests, the simulation, benchmarks.
 `runtime/blocking.py` puts one over a socket.
 """
 

@@ -54,7 +54,7 @@ class Transport(Protocol):
         ...
 
     def has_bytes_buffered(self) -> bool:
-        """Whether `recv_into` has something to give, or to try, whatever the socket tells."""
+        """Whether `recv_into` has something to give, or to try, though the socket tells of nothing."""
         ...
 
     def fileno(self) -> int:

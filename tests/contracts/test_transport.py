@@ -1,4 +1,4 @@
-"""What every transport keeps, whatever it does with the bytes on their way. Both ends of a connection are of the kind.
+"""What every transport keeps, however it changes the bytes on their way. Both ends of a connection are of the kind.
 
 A new kind is a line in `KINDS`: of two sockets that are connected it makes the server's end and the client's.
 """
@@ -86,7 +86,7 @@ def carry(source: Transport, target: Transport, data: bytes, room: int = ROOM_BY
 
 
 @pytest.mark.parametrize("room", [1, 100, ROOM_BYTES])
-def test_all_arrives_in_order_whatever_the_room(ends: tuple[Transport, Transport], room: int) -> None:
+def test_all_arrives_in_order_in_rooms_of_any_size(ends: tuple[Transport, Transport], room: int) -> None:
     server, client = ends
     for source, target in ((client, server), (server, client), (client, server)):
         data = os.urandom(max(100, 50 * room))
