@@ -1,9 +1,8 @@
-"""The tables of docs/benchmarks.md, from the runs that are kept in benchmarks/results.
+"""The table of docs/benchmarks.md, from the runs that are kept in benchmarks/results.
 
 `scripts/bench table RUN.json...` keeps these runs (the `bench.json` of each) in place of those kept before, and writes
-the tables; without runs it writes them anew, from those that are kept. Runs on an optimised interpreter are judged;
-those on a plain one, given together with them, stand beside them. Nobody edits their numbers by hand:
-`tests/test_bench_runs.py` holds them to the results.
+the table; without runs it writes the table of those that are kept. Runs on an optimised interpreter are judged.
+`tests/test_bench_runs.py` holds the table to the results.
 """
 
 from __future__ import annotations
@@ -15,14 +14,10 @@ from pathlib import Path
 
 from benchmarks.harness.catalogue import ALL
 from benchmarks.harness.runs import (
-    COMPARED,
-    JUDGED,
     SHOWN,
     Run,
-    budgets_table,
     condensed,
     full_table,
-    interpreters_table,
     published,
     put_table,
 )
@@ -30,7 +25,6 @@ from benchmarks.harness.runs import (
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
-TABLES = {JUDGED: budgets_table, SHOWN: full_table}
 
 
 def main() -> int:
@@ -75,11 +69,8 @@ def kept() -> list[Run]:
 
 
 def page() -> str:
-    """What the page with the tables should say, by what is kept."""
-    runs, text = kept(), PAGE.read_text()
-    for name, table in TABLES.items():
-        text = put_table(text, name, table(ALL, published(runs)))
-    return put_table(text, COMPARED, interpreters_table(ALL, runs))
+    """What the page with the table should say, by what is kept."""
+    return put_table(PAGE.read_text(), SHOWN, full_table(ALL, published(kept())))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Several runs of the bench together: what is kept of each, and the tables of docs/benchmarks.md.
+"""Several runs of the bench together: what is kept of each, and the table of docs/benchmarks.md.
 
-Used by `benchmarks/table.py` and by the test that holds the tables to the results. A kept run is a small JSON file in
+Used by `benchmarks/table.py` and by the test that holds the table to the results. A kept run is a small JSON file in
 `benchmarks/results/`: medians, no samples. Rows, their titles and their budgets are those of the code, so that a
 budget moved without a new run shows. Writes nothing.
 """
@@ -17,8 +17,8 @@ from benchmarks.harness.rows import Metric, Row
 Run = dict[str, Any]
 """A kept run, as `condensed` makes it."""
 
-JUDGED, SHOWN, COMPARED = "budgets", "all rows", "interpreters"
-"""The names of the tables, as the markers around them have it."""
+SHOWN = "all rows"
+"""The name of the table, as the markers around it have it."""
 
 WANTED_RUNS = 3
 
@@ -106,41 +106,6 @@ def published(runs: Sequence[Run]) -> list[Run]:
 
 def _is_optimised(run: Run) -> bool:
     return run["machine"].get("python", "").endswith("optimised")  # runtime/interpreter.py says it so
-
-
-def interpreters_table(rows: Sequence[type[Row]], runs: Sequence[Run]) -> str:
-    """What a plain interpreter takes beside an optimised one: each as a part of Apache's, in runs of their own."""
-    judged = published(runs)
-    plain = [run for run in runs if run not in judged]
-    if not plain:
-        return "The runs kept are of one kind of interpreter."
-    lines = [
-        (
-            ours.row.title,
-            ours.metric.title,
-            *(_median_and_all(each.medians("ratio"), "x") for each in (ours, theirs)),
-        )
-        for ours, theirs in zip(measures(rows, judged), measures(rows, plain), strict=True)
-        if ours.medians("ratio") and theirs.medians("ratio")
-    ]
-    return "\n\n".join([*_places(plain), markdown_table(("row", "measure", "optimised", "plain"), lines)])
-
-
-def budgets_table(rows: Sequence[type[Row]], runs: Sequence[Run]) -> str:
-    """What comes first: rows with a budget, what the runs gave, whether it holds."""
-    lines = []
-    for each in measures(rows, runs):
-        if each.metric.budget:
-            unit = f" {each.metric.unit}" if each.metric.most is not None else "x"
-            lines.append(
-                (
-                    f"{each.row.title}: {each.metric.title}",
-                    each.metric.budget,
-                    _median_and_all(each.judged, unit),
-                    each.verdict,
-                )
-            )
-    return f"{_about(runs)}\n\n{markdown_table(('what', 'budget', 'measured', 'verdict'), lines)}"
 
 
 def full_table(rows: Sequence[type[Row]], runs: Sequence[Run]) -> str:
