@@ -10,18 +10,31 @@ import io
 import json
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from kbroker.pipeline.errors import PipelineError
 
-FORMATS = ("text", "json", "avro")
+REGISTRY = "registry"
+"""As `registry.py` has it: each record says itself which schema it is of."""
+FORMATS = ("text", "json", "avro", REGISTRY)
 REASON = "reason string"
 """The column that says why a row is set apart; null if it is not. `Decoder`s see it, and add to it."""
 
 Text = tuple[str | None, str | None]
 """What a value was decoded to, and why it was not: one of them, or neither for a null value, which is a tombstone."""
+
+
+class Decodes(Protocol):
+    """What adds to rows what their values are."""
+
+    @property
+    def ddl(self) -> str:
+        """The columns that `decoded` adds."""
+
+    def decoded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with what their values are, and the reasons of those that do not decode."""
 
 
 class Decoder:
@@ -53,8 +66,8 @@ class Decoder:
 
 
 def decoder(values: str | None, schema: str | None) -> Decoder | None:
-    """What decodes a format of FORMATS; None for none. schema: of avro, JSON. Raises PipelineError."""
-    if values is None:
+    """What decodes a format of FORMATS, by itself; None for none. schema: of avro, JSON. Raises PipelineError."""
+    if values is None or values == REGISTRY:
         return None
     if values == "avro":
         return Decoder("value_json", _avro(schema or ""))
@@ -79,7 +92,7 @@ def json_text(value: bytes) -> str:
     """
     text = utf8_text(value)
     try:
-        json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_constant)
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=no_constant)
     except RecursionError:
         _check_deep(text)
     except ValueError as error:
@@ -87,7 +100,8 @@ def json_text(value: bytes) -> str:
     return text
 
 
-def _no_constant(name: str) -> None:
+def no_constant(name: str) -> None:
+    """What `json` calls for a number that JSON does not have. Raises ValueError."""
     raise ValueError(f"{name} is no value of JSON")
 
 
