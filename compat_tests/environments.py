@@ -40,11 +40,11 @@ def python(name: str, version: str, requirements: Sequence[str]) -> Path:
     """The interpreter of a virtual environment with exactly these requirements. Raises NoClientError."""
 
     def install(home: Path) -> None:
-        _run([sys.executable, "-m", "venv", str(home)])
+        run([sys.executable, "-m", "venv", str(home)])
         quiet = ["--quiet", "--disable-pip-version-check"]
-        _run([str(home / "bin" / "python"), "-m", "pip", "install", *quiet, *requirements])
+        run([str(home / "bin" / "python"), "-m", "pip", "install", *quiet, *requirements])
 
-    return _installed(f"{name}-{version}", requirements, install) / "bin" / "python"
+    return installed(f"{name}-{version}", requirements, install) / "bin" / "python"
 
 
 def node(name: str, version: str, packages: Sequence[str]) -> Path:
@@ -56,9 +56,9 @@ def node(name: str, version: str, packages: Sequence[str]) -> Path:
     def install(home: Path) -> None:
         home.mkdir(parents=True)
         (home / "package.json").write_text('{"private": true}')
-        _run(["npm", "install", "--prefix", str(home), "--no-audit", "--no-fund", *packages])
+        run(["npm", "install", "--prefix", str(home), "--no-audit", "--no-fund", *packages])
 
-    return _installed(f"{name}-{version}", packages, install)
+    return installed(f"{name}-{version}", packages, install)
 
 
 def kcat() -> str:
@@ -105,7 +105,7 @@ def old_java(name: str, pom: str, reader: str) -> Path:
         (home / "pom.xml").write_text(pom)
         for file, text in texts.items():
             (home / "src" / file).write_text(text)
-        _run(
+        run(
             [
                 "mvn",
                 "-q",
@@ -117,9 +117,9 @@ def old_java(name: str, pom: str, reader: str) -> Path:
             ]
         )
         files = [f"{home}/src/{file}" for file in texts]
-        _run(["javac", "-nowarn", "-cp", f"{home}/lib/*", "-d", f"{home}/classes", *files])
+        run(["javac", "-nowarn", "-cp", f"{home}/lib/*", "-d", f"{home}/classes", *files])
 
-    return _installed(name, [pom, *texts.values()], install)
+    return installed(name, [pom, *texts.values()], install)
 
 
 def jars_of(pom: Path, name: str) -> list[Path]:
@@ -130,9 +130,9 @@ def jars_of(pom: Path, name: str) -> list[Path]:
     def install(home: Path) -> None:
         home.mkdir(parents=True)
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={home}"]
-        _run(["mvn", "-q", "-B", "-f", str(pom), *goal])
+        run(["mvn", "-q", "-B", "-f", str(pom), *goal])
 
-    return sorted(_installed(name, [pom.read_text()], install).glob("*.jar"))
+    return sorted(installed(name, [pom.read_text()], install).glob("*.jar"))
 
 
 def go_program(name: str, folder: str) -> str:
@@ -145,9 +145,9 @@ def go_program(name: str, folder: str) -> str:
         home.mkdir(parents=True)
         for source in sources:
             shutil.copy(source, home)
-        _run(["go", "build", "-C", str(home), "-mod=readonly", "-o", "driver", "."])
+        run(["go", "build", "-C", str(home), "-mod=readonly", "-o", "driver", "."])
 
-    return str(_installed(name, [source.read_text() for source in sources], install) / "driver")
+    return str(installed(name, [source.read_text() for source in sources], install) / "driver")
 
 
 def driver(file: str) -> str:
@@ -155,7 +155,7 @@ def driver(file: str) -> str:
     return str(_DRIVERS / file)
 
 
-def _installed(name: str, wanted: Sequence[str], install: Callable[[Path], None]) -> Path:
+def installed(name: str, wanted: Sequence[str], install: Callable[[Path], None]) -> Path:
     """The folder, made by `install` unless it was made from the same `wanted` before."""
     home, stamp = _CACHE / name, _CACHE / f"{name}.stamp"
     _CACHE.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,8 @@ def _installed(name: str, wanted: Sequence[str], install: Callable[[Path], None]
     return home
 
 
-def _run(command: Sequence[str]) -> None:
+def run(command: Sequence[str]) -> None:
+    """Run a command that installs something. Raises NoClientError."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         raise NoClientError(f"{Path(command[0]).name} failed: {(done.stdout + done.stderr)[-1000:]}")

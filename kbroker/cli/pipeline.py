@@ -72,14 +72,26 @@ _recreated = click.option(
 )
 
 
+def _registry(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a job that asks a schema registry."""
+    setting = "A setting of Confluent's client, as basic.auth.user.info."
+    where = click.option("--schema-registry-url", "registry", metavar="URL", help="Where the schemas are.")
+    how = click.option("--registry-option", "registry_options", multiple=True, metavar="KEY=VALUE", help=setting)
+    return where(how(command))
+
+
 @pipeline.command()
 @_bootstrap
 @_topics
 @click.option("--to", "folder", required=True, help="The archive's folder, by any path that Spark takes.")
 @click.option("--until", type=click.Choice(["now"]), help="Stop at what is there now; otherwise go on until Ctrl-C.")
 @click.option(
-    "--values", type=click.Choice(["json", "avro", "text"]), help="Decode values; what does not is set apart."
+    "--values",
+    type=click.Choice(["json", "avro", "text", "registry"]),
+    help="Decode values; what does not is set apart.",
 )
+@click.option("--keys", type=click.Choice(["registry"]), help="Decode keys, too.")
+@_registry
 @click.option(
     "--schema",
     "schema_file",
@@ -94,6 +106,10 @@ def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
     """Topics to Parquet, exactly once."""
     if given["values"] == "avro" and not given["schema_file"]:
         raise click.UsageError("--values avro needs --schema FILE.avsc")
+    if (given["values"] == "registry") != (given["registry"] is not None):
+        raise click.UsageError("--values registry and --schema-registry-url URL need each other")
+    if given["keys"] and given["values"] != "registry":
+        raise click.UsageError("--keys registry needs --values registry")
     if given["compact_files"] and given["until"] != "now":
         raise click.UsageError("--compact-files needs --until now: a stream that goes on has no end to compact at")
     schema = _schema(given["schema_file"], given["values"]) if given["schema_file"] else None
@@ -103,14 +119,14 @@ def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
         from kbroker.pipeline import archive as jobs
 
         until_now = given["until"] == "now"
-        rest = {name: given[name] for name in ("values", "allow_gaps", "recreated")}
-        rest |= {"schema": schema, "on_progress": say}
+        rest = {name: given[name] for name in ("values", "keys", "allow_gaps", "recreated")}
+        rest |= {"schema": schema, "registry": _registry_of(given), "on_progress": say}
         summary = jobs.archive(spark, source(), _names(topics), folder, until_now=until_now, **rest)
         if given["compact_files"]:
             summary["compaction"] = jobs.compact_files(spark, folder)
         return summary
 
-    return _run(job, given, "archiving", source)
+    return _run(job, given, "archiving", source, check=partial(_check_registry, given))
 
 
 @pipeline.command()
@@ -194,6 +210,7 @@ def mirror(source: str, target: str, topics: str, groups: str, **given: Any) -> 
 @click.option(
     "--report", required=True, type=click.Path(dir_okay=False), help="The page to write; its tables lie beside it."
 )
+@_registry
 @_gaps
 @_shared
 def profile(bootstrap: str, topics: str, report: str, **given: Any) -> int:
@@ -204,13 +221,15 @@ def profile(bootstrap: str, topics: str, report: str, **given: Any) -> int:
         from kbroker.pipeline import profile as jobs
         from kbroker.pipeline.report import write_report
 
-        tables = jobs.profile(spark, source(), _names(topics), allow_gaps=given["allow_gaps"])
+        rest = {"allow_gaps": given["allow_gaps"], "registry": _registry_of(given)}
+        tables = jobs.profile(spark, source(), _names(topics), **rest)
         return write_report(tables, report, bootstrap)
 
     def check() -> None:
         from kbroker.pipeline.report import check_writable
 
         check_writable(report)
+        _check_registry(given)
 
     return _run(job, given, "profiling", source, check=check)
 
@@ -405,6 +424,22 @@ def _side(text: str, options: Sequence[str]) -> Source | str:
     if "/" in text or Path(text).exists() or not re.search(":[0-9]+$", text):
         return text
     return _source(text, options)
+
+
+def _registry_of(given: dict[str, Any], **more: Any) -> Any:
+    """The schema registry, if one is given. Raises PipelineError."""
+    if given["registry"] is None:
+        return None
+    from kbroker.pipeline.registry import Access, Registry
+
+    return Registry(Access(given["registry"], _pairs(given["registry_options"], "--registry-option")), **more)
+
+
+def _check_registry(given: dict[str, Any]) -> None:
+    """Raises PipelineError where a schema registry is given that does not answer."""
+    if given["registry"] is not None:
+        _tell(f"asking the schema registry at {given['registry']}")
+        _registry_of(given, retries=0).check()
 
 
 def _pairs(given: Sequence[str], option: str) -> dict[str, str]:

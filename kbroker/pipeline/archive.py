@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -31,9 +31,10 @@ from kbroker.pipeline import ahead, kafka
 from kbroker.pipeline.ahead import Policy, Read, Spans
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.registry import Following, Registry, columns_of
 from kbroker.pipeline.storage import Storage, files_as_they_are
 from kbroker.pipeline.typed import INFER, Typed, inferred, parsed, with_struct
-from kbroker.pipeline.values import decoder
+from kbroker.pipeline.values import REGISTRY, Decodes, decoder
 from kbroker.pipeline.wire import Cluster
 
 MANIFEST, STAGING, QUARANTINE = "_manifest", "_staging", "_quarantine"
@@ -61,6 +62,8 @@ def archive(
     until_now: bool,
     values: str | None = None,
     schema: str | None = None,
+    keys: str | None = None,
+    registry: Registry | None = None,
     allow_gaps: bool = False,
     recreated: str = ahead.STOP,
     on_progress: Callable[[str], None] = lambda _: None,
@@ -68,17 +71,20 @@ def archive(
     """Archive what there is, or (until_now=False) that and all that comes, until interrupted.
 
     values: one of values.FORMATS, or None to keep bytes as they are. schema: of avro, JSON; of json, Spark's DDL or
-    JSON, typed.INFER, or None for text. recreated: one of ahead.RECREATED. Raises PipelineError.
+    JSON, typed.INFER, or None for text. keys: values.REGISTRY, or None to keep them as they are. registry: of values
+    and keys that say so. recreated: one of ahead.RECREATED. Raises PipelineError.
     """
-    store, decode = Storage(spark, to), decoder(values, schema)
+    store = Storage(spark, to)
+    decode: Decodes | None = decoder(values, schema)
     policy = Policy(allow_gaps, recreated)
     patient = source.patient(SILENT_S) if until_now else source
     with Cluster(patient.settings) as cluster:
         known = described(store)
-        topics = _topics_of(store, known, topics, values) or kafka.existing(cluster, topics, source.bootstrap)
+        topics = _topics_of(store, known, topics, values, keys) or kafka.existing(cluster, topics, source.bootstrap)
         ends: Spans = cluster.ends(cluster.ids(topics), committed=True)
         typed = _typed(spark, source, store, known, schema, ends) if values == "json" else None
-        _begin(store, cluster, known, topics, values, typed)
+        follow = _followed(registry, known, values, keys)
+        _begin(store, cluster, known, topics, values, typed, keys)
         recover(store)
         first = number = next_number(store)
         read, goal = progress(store), ends if until_now else None
@@ -89,11 +95,19 @@ def archive(
                     if until_now or threading.Event().wait(PAUSE_S):
                         break
                     continue
-                rows = kafka.read_apart(spark, patient, spans, decode, allow_gaps=allow_gaps, ids=ahead.ids_of(read))
+                if follow:
+                    follow.look(topics)
+                    _note(store, follow)
+                    decode = follow.decoder
+                ids = ahead.ids_of(read)
+                taken = partial(kafka.read_apart, spark, patient, spans, allow_gaps=allow_gaps, ids=ids)
+                rows = taken(decoder=decode)
                 laid = ahead.in_generations(laid_out(with_struct(rows, typed) if typed else rows), read)
                 try:
                     write_batch(store, laid, number, read.behind(spans))
-                except Exception:
+                except Exception as error:
+                    if follow and follow.learns(error, taken):
+                        continue  # and is read again
                     if recreated == ahead.STOP or not ahead.changed(cluster, read, spans):
                         raise
                     continue  # none of the batch is there: it is decided again
@@ -123,9 +137,11 @@ def described(store: Storage) -> dict[str, Any]:
     return dict(store.read_json(ARCHIVE)) if store.exists(ARCHIVE) else {}
 
 
-def _topics_of(store: Storage, known: Mapping[str, Any], topics: Sequence[str], values: str | None) -> list[str]:
+def _topics_of(
+    store: Storage, known: Mapping[str, Any], topics: Sequence[str], values: str | None, keys: str | None
+) -> list[str]:
     """The topics that an archive was begun with, none if it is new. Raises PipelineError if others are named, or values
-    are to be decoded in another way, or it is no archive."""
+    or keys are to be decoded in another way, or it is no archive."""
     if not known:
         if store.exists() and store.files():
             raise PipelineError(f"{store.root} is not empty and is no archive: give another --to")
@@ -136,7 +152,29 @@ def _topics_of(store: Storage, known: Mapping[str, Any], topics: Sequence[str], 
     if values != known.get("values"):
         was = f"--values {known['values']}" if known.get("values") else "values as they are"
         raise PipelineError(f"{store.root} was begun with {was}: give the same, or another --to")
+    if keys != known.get("keys"):
+        was = f"--keys {known['keys']}" if known.get("keys") else "keys as they are"
+        raise PipelineError(f"{store.root} was begun with {was}: give the same, or another --to")
     return began
+
+
+def _followed(
+    registry: Registry | None, known: Mapping[str, Any], values: str | None, keys: str | None
+) -> Following | None:
+    """What follows a registry's schemas; None where nothing is of one. Raises PipelineError where none is given."""
+    sides = [side for side, form in (("key", keys), ("value", values)) if form == REGISTRY]
+    if not sides:
+        return None
+    if registry is None:
+        raise PipelineError("a schema registry is needed: --schema-registry-url")
+    return Following(registry, sides, known.get(REGISTRY))
+
+
+def _note(store: Storage, follow: Following) -> None:
+    """Have the archive say which schemas and columns its next batch has."""
+    known, state = described(store), follow.state
+    if known.get(REGISTRY) != state:
+        store.write_json(ARCHIVE, {**known, REGISTRY: state})
 
 
 def _typed(
@@ -161,6 +199,7 @@ def _begin(
     topics: Sequence[str],
     values: str | None,
     typed: Typed | None,
+    keys: str | None,
 ) -> None:
     """Have an archive that says what it is of. Of topics that are there it has the settings that they have now."""
     there = cluster.ids(topics)
@@ -169,6 +208,8 @@ def _begin(
         {
             "topics": sorted(topics),
             "values": values,
+            "keys": keys,
+            **({REGISTRY: known[REGISTRY]} if REGISTRY in known else {}),
             "schema": typed.kind.jsonValue() if typed else None,
             "settings": known.get("settings", {}) | {topic: cluster.configs(topic) for topic in there},
             "partitions": known.get("partitions", {}) | {topic: cluster.partitions(topic) for topic in there},
@@ -335,16 +376,15 @@ def compact_files(spark: SparkSession, folder: str) -> Summary:
     if not any("number" in each for each in found):
         return {"job": "compact-files", "files_before": len(old), "files_after": len(old)}
     stage = f"{STAGING}/compact-{number}"
-    schema = described(store).get("schema")
-    value_json = StructType.fromJson(schema).simpleString() if schema else "string"
-    kept = (FILES, "value_text string", f"value_json {value_json}")
+    about = described(store)
+    value_json = StructType.fromJson(about["schema"]).simpleString() if about.get("schema") else "string"
+    columns = [FILES, "value_text string", f"value_json {value_json}", columns_of(about.get(REGISTRY, {}))]
+    kept = ", ".join(filter(None, columns))
     frames = []
     for kind, base in (("records", ""), ("quarantine", QUARANTINE)):
         paths = [store.path(path) for path in old if path.startswith(QUARANTINE) == bool(base)]
         if paths:
-            frame = (
-                files_as_they_are(spark).schema(", ".join(kept)).option("basePath", store.path(base)).parquet(*paths)
-            )
+            frame = files_as_they_are(spark).schema(kept).option("basePath", store.path(base)).parquet(*paths)
             frames.append(frame.withColumn("kind", f.lit(kind)))
     whole = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
     size = sum(size for path, size in store.files() if path in set(old))

@@ -32,7 +32,7 @@ def explain(error: BaseException) -> str:
     """The one line. error: whatever a job raised."""
     if isinstance(error, PipelineError):
         return _one_line(str(error))
-    text = "\n".join(_said(error))
+    text = "\n".join(said(error))
     found = re.findall(r"(?:PipelineError|AnswerError|MadeAnewError|AwayError): (.+)", text)
     if found:
         return _one_line(found[-1])
@@ -58,7 +58,7 @@ _JAVA = re.compile(
 """What Java raised, where a trace begins: in Py4J's text, behind what another came of, in the text of a lost task."""
 
 
-def _said(error: BaseException | None) -> list[str]:
+def said(error: BaseException | None) -> list[str]:
     """What an error says, and what it came of: Spark's own errors have that beside Python's."""
     said: list[str] = []
     while error is not None and len(said) < 20:

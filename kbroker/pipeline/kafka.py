@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kbroker.pipeline.ahead import Spans, gone
 from kbroker.pipeline.columns import DDL, HEADERS_DDL, SCHEMA_WITH_HEADERS, Damage, Span
 from kbroker.pipeline.errors import PipelineError
-from kbroker.pipeline.values import Decoder, reasons
+from kbroker.pipeline.values import Decodes, reasons
 from kbroker.pipeline.wire import Cluster, PartitionEnd, Place, Settings, rows
 from protocol.namedtuple import NamedTuple
 
@@ -92,7 +92,7 @@ def read_apart(
     spark: SparkSession,
     source: Source,
     spans: Spans,
-    decoder: Decoder | None = None,
+    decoder: Decodes | None = None,
     *,
     allow_gaps: bool = False,
     ids: Mapping[str, str] | None = None,

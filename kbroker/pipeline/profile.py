@@ -20,7 +20,9 @@ from pyspark.sql import functions as f
 from kbroker.pipeline import kafka, ranges
 from kbroker.pipeline.columns import FIRST_MS, LAST_MS, batches_of, records_of
 from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.framed import PREFIX, SIDES
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.registry import Registry
 from kbroker.pipeline.wire import Cluster, Place
 from protocol.records.compression import codec_named, codec_names
 from protocol.records.content import build_batch
@@ -37,7 +39,12 @@ BATCH_BYTES = 16_384
 OLD_OVERHEAD = {0: 26, 1: 34}
 """Bytes of a message of formats v0 and v1 beyond its key and value: offset, size and header."""
 LATE_S = (1, 60, 600, 3600, 86_400)
-TABLES = ("partitions", "over_time", "sizes", "keys", "lateness", "compression", "lag", "timestamps")
+TABLES = ("partitions", "over_time", "sizes", "keys", "lateness", "compression", "lag", "timestamps", "schemas")
+SCHEMAS = (
+    "topic string, side string, schema_id bigint, subject string, version int, form string, records bigint, "
+    "first_time timestamp, first_partition int, first_offset bigint, last_time timestamp, last_partition int, "
+    "last_offset bigint"
+)
 EARLY_MS, AHEAD_MS = 10**11, 86_400_000
 """What may be true of a timestamp: it is none of the early 1970s, as seconds taken for ms are, and none beyond
 tomorrow, as microseconds and nanoseconds are."""
@@ -48,15 +55,24 @@ UNITS = {"in seconds": 1000.0, "in microseconds": 1e-3, "in nanoseconds": 1e-6}
 
 
 def profile(
-    spark: SparkSession, source: Source, topics: Sequence[str], *, allow_gaps: bool = False
+    spark: SparkSession,
+    source: Source,
+    topics: Sequence[str],
+    *,
+    allow_gaps: bool = False,
+    registry: Registry | None = None,
 ) -> dict[str, DataFrame]:
-    """The tables of topics, by name, as TABLES has them. Raises PipelineError."""
+    """The tables of topics, by name, as TABLES has them. registry: of `schemas`, which is empty without.
+
+    Raises PipelineError.
+    """
     with Cluster(source.settings) as cluster:
         spans = cluster.ends(kafka.existing(cluster, topics, source.bootstrap), committed=True)
         lags = _lags(cluster, {place: span.end for place, span in spans.items()})
     if not any(span.end > span.start for span in spans.values()):
         raise _nothing(spans)
-    rows = slim(kafka.read(spark, source, spans, allow_gaps=allow_gaps)).persist(StorageLevel.MEMORY_AND_DISK)
+    records = kafka.read(spark, source, spans, allow_gaps=allow_gaps)
+    rows = slim(records, framed=registry is not None).persist(StorageLevel.MEMORY_AND_DISK)
     tail = {place: span._replace(start=max(span.start, span.end - SAMPLE)) for place, span in spans.items()}
     bounds = rows.agg(f.count("*").alias("n"), f.min("time_ms").alias("first"), f.max("time_ms").alias("last")).first()
     assert bounds is not None
@@ -74,6 +90,7 @@ def profile(
         ),
         "lag": spark.createDataFrame(lags, "group string, topic string, partition int, committed bigint, lag bigint"),
         "timestamps": timestamps(rows),
+        "schemas": named(schemas(rows), registry) if registry else spark.createDataFrame([], SCHEMAS),
     }
 
 
@@ -98,10 +115,11 @@ def step_for(seconds: float) -> int:
 # ---- DataFrame -> DataFrame
 
 
-def slim(records: DataFrame, now_ms: int | None = None) -> DataFrame:
+def slim(records: DataFrame, now_ms: int | None = None, *, framed: bool = False) -> DataFrame:
     """What the tables need of a record: its value's and headers' sizes, not their bytes; the first bytes of its key.
 
-    time_ms: its timestamp if that may be true, as seen at now_ms; else null, and `odd` says what it looks like.
+    time_ms: its timestamp if that may be true, as seen at now_ms; else null, and `odd` says what it looks like. framed:
+    have the ids of its schemas, too.
     """
     odd = odd_timestamp(int(time.time() * 1000) if now_ms is None else now_ms)
     header_bytes = f.aggregate(
@@ -119,6 +137,7 @@ def slim(records: DataFrame, now_ms: int | None = None) -> DataFrame:
         f.when(odd.isNull(), f.col("timestampMs")).alias("time_ms"),
         f.substring("key", 1, 64).alias("key"),
         f.md5("key").alias("key_hash"),
+        *(schema_id(side).alias(f"{side}_schema") for side in SIDES if framed),
         f.coalesce(f.octet_length("key"), f.lit(0)).alias("key_bytes"),
         f.octet_length("value").alias("value_bytes"),
         f.coalesce(header_bytes, f.lit(0)).alias("header_bytes"),
@@ -158,6 +177,53 @@ def _as_text(ms: Any) -> Any:
     seconds = f.floor(ms / 1000)
     known = (f.col("odd") != "none") & seconds.between(FIRST_MS // 1000, LAST_MS // 1000)
     return f.when(known, f.date_format(f.timestamp_seconds(seconds), "yyyy-MM-dd HH:mm:ss"))
+
+
+def schema_id(side: str) -> Any:
+    """The id of the schema of keys or values, where they are framed by a registry; -1 where they are not."""
+    is_framed = (f.octet_length(side) >= PREFIX) & (f.substring(side, 1, 1) == f.lit(b"\0"))
+    number = f.conv(f.hex(f.substring(side, 2, PREFIX - 1)), 16, 10).cast("bigint")
+    return f.when(f.col(side).isNotNull(), f.when(is_framed, number).otherwise(-1))
+
+
+def schemas(rows: DataFrame) -> DataFrame:
+    """A row for each schema that keys or values are of (`schema_id`; null for those without framing): how many records,
+    their times, and partition and offset of the first and the last of them."""
+    kinds = [rows.select("*", f.lit(side).alias("side"), f.col(f"{side}_schema").alias("schema_id")) for side in SIDES]
+    at = f.struct("time_ms", "partition", "offset")
+    found = (
+        kinds[0]
+        .unionByName(kinds[1])
+        .where(f.col("schema_id").isNotNull())
+        .groupBy("topic", "side", "schema_id")
+        .agg(f.count("*").alias("records"), f.min(at).alias("_first"), f.max(at).alias("_last"))
+    )
+    ends = [
+        column.alias(f"{end}_{name}")
+        for end in ("first", "last")
+        for name, column in (
+            ("time", f.timestamp_millis(f.col(f"_{end}.time_ms"))),
+            ("partition", f.col(f"_{end}.partition")),
+            ("offset", f.col(f"_{end}.offset")),
+        )
+    ]
+    number = f.when(f.col("schema_id") >= 0, f.col("schema_id")).alias("schema_id")
+    return found.select("topic", "side", number, "records", *ends)
+
+
+def named(found: DataFrame, registry: Registry) -> DataFrame:
+    """Schemas with the subject and version that the registry has for each, and its form: SCHEMAS."""
+    rows = []
+    for row in found.where("schema_id is not null").select("topic", "side", "schema_id").distinct().collect():
+        schema = registry.schema(row.schema_id)
+        if not isinstance(schema, str):
+            subjects = dict(registry.named(row.schema_id))
+            mine = f"{row.topic}-{row.side}"
+            subject = mine if mine in subjects else min(subjects, default=None)
+            rows.append((*row, subject, subjects.get(subject or ""), schema.form))
+    names = found.sparkSession.createDataFrame(rows, ", ".join(SCHEMAS.split(", ")[:6]))
+    joined = found.join(f.broadcast(names), ["topic", "side", "schema_id"], "left")
+    return joined.select(*(each.split()[0] for each in SCHEMAS.split(", ")))
 
 
 def record_bytes() -> Any:

@@ -36,6 +36,11 @@ _ODD = (
     "offset are those of the first."
 )
 
+_SCHEMAS = (
+    "Those of keys and values, as a schema registry has them; without an id: records that are not framed. Times are "
+    "UTC; partition and offset are those of the first and the last record by time."
+)
+
 
 def write_report(tables: Mapping[str, DataFrame], file: str, where: str, now: datetime | None = None) -> Summary:
     """Write FILE.html, and beside it FILE-files/ with the tables. where: the cluster's name in the title.
@@ -80,6 +85,10 @@ def page_of(tables: Mapping[str, pd.DataFrame], where: str, now: datetime) -> st
             parts.append(f"<p class=note>{note}</p>{chart}")
     if len(odd := tables["timestamps"]):
         parts.append(f"<h2>Odd timestamps</h2><p class=note>{_ODD}</p>{_table(odd.sort_values(['topic', 'odd']))}")
+    if len(found := tables["schemas"]):
+        whole = found.astype({"schema_id": "Int64", "version": "Int64"})  # some have none
+        in_order = whole.sort_values(["topic", "side", "first_time", "schema_id"])
+        parts.append(f"<h2>Schemas</h2><p class=note>{_SCHEMAS}</p>{_table(in_order)}")
     parts.append(
         "<h2>Partitions</h2><p class=note>Times are UTC.</p>" + _table(_shown_partitions(tables["partitions"]))
     )
