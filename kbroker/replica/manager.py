@@ -159,7 +159,7 @@ class ReplicaManager:
         for partition in self.partitions.values():
             if partition.is_held_up and partition.advance_high_watermark():
                 self.touched.append(partition)
-            if partition.followers and partition.propose_without_laggards(now_ms):
+            if partition.followers and partition.maybe_shrink_isr(now_ms):
                 log.info("%s-%d: in sync are %s of %s", *_shrunk(partition))
                 self._tell(InSyncProposed(partition))
 

@@ -237,17 +237,17 @@ class Partition:
         before = follower.log_end_offset
         follower.fetched(offset, log_start_offset, broker_epoch, now_ms, log.log_end_offset)
         if broker_id not in self.isr and self.proposal is None:
-            self._propose_to_join(follower, log)
+            self._maybe_expand_isr(follower, log)
         return offset != before and self.advance_high_watermark()
 
-    def _propose_to_join(self, follower: Follower, log: Log) -> None:
-        """Ask for a follower to be in sync, once it has all that is committed, and has come into this epoch."""
+    def _maybe_expand_isr(self, follower: Follower, log: Log) -> None:
+        """Expand the ISR by a follower, once it has all that is committed, and has come into this epoch."""
         offset = follower.log_end_offset
         if offset >= log.high_watermark and offset >= self._epoch_start and self._rules.is_alive(follower.broker_id):
             self._propose((*self.isr, follower.broker_id), follower.broker_id)
 
-    def propose_without_laggards(self, now_ms: int) -> bool:
-        """Ask for those to leave the in-sync set who have not been caught up for too long; whether there are any."""
+    def maybe_shrink_isr(self, now_ms: int) -> bool:
+        """Shrink the ISR: propose it without those who have not been caught up for too long; whether there are any."""
         log = self.log
         if not self.is_leader or log is None or self.proposal is not None or self.isr == self._alone:
             return False

@@ -239,7 +239,7 @@ def test_who_has_all_stays_caught_up_by_fetches_that_do_not_name_it(world: World
     world.clock.advance(60_000)
     session.fetch()
     client.ask(produce(b"b"), 9)
-    assert world.partition("t").propose_without_laggards(world.clock.now_ms()) is False
+    assert world.partition("t").maybe_shrink_isr(world.clock.now_ms()) is False
 
 
 def test_who_has_all_and_is_not_in_sync_is_proposed(world: World, client: Client) -> None:
