@@ -25,9 +25,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @pytest.fixture(autouse=True, scope="module")
 def _without_collector() -> Iterator[None]:
-    """The trees of all files are kept: to look for garbage among them again and again takes as long as the rest."""
+    """The trees of all files are kept: to look for garbage among them again and again takes as long as the rest.
+
+    They go with the last test here, for the collector is what later tests ask.
+    """
     gc.disable()
     yield
+    tree_of.cache_clear()
     gc.enable()
 
 
