@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from kbroker.broker.facts import EndpointsChanged
 from kbroker.controller import epoch
 from kbroker.controller.events import ControlAnswer, ShutDown
 from kbroker.metadata.store import (
@@ -149,7 +150,7 @@ def test_addresses_that_have_changed_are_told_to_all_brokers() -> None:
     cluster = Cluster(1, 2)
     node = cluster.nodes[2]
     for host in ("inside2", "host2"):
-        node.turn(node.plane.advertise, (Endpoint("PLAINTEXT", 0, host, 9092),))
+        node.post(EndpointsChanged((Endpoint("PLAINTEXT", 0, host, 9092),)))
         cluster.settle()
         told = [each.plane.cache.node(2, "PLAINTEXT") for each in cluster.nodes.values()]
         assert told == [Endpoint("PLAINTEXT", 0, host, 9092)] * 2
@@ -162,7 +163,7 @@ def test_addresses_that_change_without_a_session_are_told_in_the_next() -> None:
     cluster = Cluster(1, 2)
     node = cluster.nodes[2]
     node.store.expire()
-    node.turn(node.plane.advertise, (Endpoint("PLAINTEXT", 0, "inside2", 9092),))
+    node.post(EndpointsChanged((Endpoint("PLAINTEXT", 0, "inside2", 9092),)))
     cluster.settle()
     told = [each.plane.cache.node(2, "PLAINTEXT") for each in cluster.nodes.values()]
     assert told == [Endpoint("PLAINTEXT", 0, "inside2", 9092)] * 2
