@@ -36,7 +36,7 @@ FETCH, METADATA = 1, 3
 ME, OTHERS, EPOCH, VERSION = 1, (2, 3), 5, 17
 WARM_UP = 5
 SESSION = slice(15, 19)  # of the frame of an answer to Fetch: behind size, header, throttle time and error
-LEADER_LINES, FOLLOWER_LINES = 1552, 495  # the follower's with those that find the frame among the bytes
+LEADER_LINES, FOLLOWER_LINES = 1552, 481  # the follower's with those that find the frame among the bytes
 
 
 def become(world: World, leader: int) -> None:

@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.errors import ErrorCode
 from protocol.frames import SIZE_BYTES, FrameDecoder, FrameError
-from protocol.headers import API_VERSIONS, CORRELATION_AT, encode_request_header, parse_response_header
+from protocol.headers import (
+    API_VERSIONS,
+    CORRELATION_AT,
+    encode_request_header,
+    encode_response_header,
+    parse_response_header,
+)
 from protocol.message import DecodeError
 
 if TYPE_CHECKING:
@@ -92,7 +98,9 @@ class Answer:
 
     def decode(self) -> Any:
         """The response; its records are views of the frame. Raises: DecodeError."""
-        return _response_of(self.kind).decode(self.frame, self.version, self.start)
+        is_refused = self.kind.api == API_VERSIONS and self.frame[self.start : self.start + 2] == _UNSUPPORTED
+        version = 0 if is_refused else self.version  # the layout that every client reads (KIP-511)
+        return _response_of(self.kind).decode(self.frame, version, self.start)
 
     def read_flat(self) -> Flat:
         """The response as a tuple (`protocol/flat.py`). Raises: DecodeError."""
@@ -136,8 +144,8 @@ class Connection:
         self._view = memoryview(bytearray(SIZE_BYTES)) if receive_view is None else receive_view
         self._authenticates = authenticates
         self._decoder = FrameDecoder(most_frame_bytes)
-        self._asked: deque[tuple[int, type[Message], int, object]] = deque()  # number, class, version, token
-        self._heads: dict[tuple[type[Message], int], tuple[bytes, bytes]] = {}  # before and behind the number
+        self._asked: deque[tuple[bytes, type[Message], int, object]] = deque()  # header due, class, version, token
+        self._heads: dict[tuple[type[Message], int], tuple[bytes, bytes, bytes]] = {}  # see `_make_head`
 
     # -- from state to state
 
@@ -203,16 +211,18 @@ class Connection:
     ) -> bytes:
         """The same of a request whose body is encoded already. token: given back with its answer."""
         assert kind.api in RULES[self.state][1], f"{kind.__name__} while {self.state.value}"
-        number = next(self._numbers)
-        head = self._heads.get((kind, version))
-        if head is None:
-            whole = encode_request_header(kind, version, 0, self._client_id)
-            head = self._heads[kind, version] = whole[:CORRELATION_AT], whole[CORRELATION_AT + 4 :]
+        before, behind, tags = self._heads.get((kind, version)) or self._make_head(kind, version)
+        number = next(self._numbers).to_bytes(4, "big")
         if is_answered:
-            self._asked.append((number, kind, version, token))
-        before, behind = head
+            self._asked.append((number + tags, kind, version, token))
         size = CORRELATION_AT + 4 + len(behind) + len(body)
-        return b"".join((size.to_bytes(SIZE_BYTES, "big"), before, number.to_bytes(4, "big"), behind, body))
+        return b"".join((size.to_bytes(SIZE_BYTES, "big"), before, number, behind, body))
+
+    def _make_head(self, kind: type[Message], version: int) -> tuple[bytes, bytes, bytes]:
+        """What stands before and behind the number of a request, and behind that of its answer, as brokers say it."""
+        asked, due = encode_request_header(kind, version, 0, self._client_id), encode_response_header(kind, version, 0)
+        head = self._heads[kind, version] = asked[:CORRELATION_AT], asked[CORRELATION_AT + 4 :], due[4:]
+        return head
 
     # -- in
 
@@ -264,11 +274,11 @@ class Connection:
     def _answer(self, frame: memoryview) -> Answer:
         if not self._asked:
             raise ProtocolError("an answer to nothing that was asked")
-        number, kind, version, token = self._asked.popleft()
-        if kind.api == API_VERSIONS and frame[4:6] == _UNSUPPORTED:
-            version = 0  # the layout that every client reads (KIP-511)
-        found, start = parse_response_header(kind, version, frame)
-        if found != number:
+        due, kind, version, token = self._asked.popleft()
+        if frame[: len(due)] == due:
+            return Answer(kind, version, token, frame, len(due))
+        found, start = parse_response_header(kind, version, frame)  # it has tags, or is another one
+        if found != (number := int.from_bytes(due[:4], "big")):
             raise ProtocolError(f"answer {found} has come, the one that is due is {number}, to {kind.__name__}")
         return Answer(kind, version, token, frame, start)
 
