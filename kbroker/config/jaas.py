@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 
-_LOGIN = re.compile(
-    r"\s*[\w.]*DigestLoginModule\s+(?:required|requisite|sufficient|optional)\b(?P<options>.*);\s*", re.S
-)
+from protocol.namedtuple import NamedTuple
+
+_MODULE = re.compile(r"\s*(?P<name>[\w.$]+)\s+(?i:required|requisite|sufficient|optional)\b(?P<options>.*);\s*", re.S)
 _OPTION = re.compile(
-    r"""\s*(?P<name>\w+)\s*=\s*"""
+    r"""\s*(?P<name>[\w$-]+)\s*=\s*"""
     r"""(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|(?P<bare>[^\s"';]+))""",
     re.S,
 )
@@ -19,18 +19,38 @@ _ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.S)
 _NAMED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def read_login(text: str) -> tuple[str, str] | None:
-    """User and password of a DigestLoginModule; None for no text at all. Raises: ValueError for anything else."""
-    if not text.strip():
-        return None
-    found = _LOGIN.fullmatch(text)
+class Module(NamedTuple):
+    """A login module and its options. name: of the class, without its package."""
+
+    name: str
+    options: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"Module({self.name}, {', '.join(self.options)})"  # without the values: passwords are among them
+
+
+def read_module(text: str) -> Module:
+    """The one module of a text. Raises: ValueError that says nothing of what is in it: that may be a password."""
+    found = _MODULE.fullmatch(text)
+    if found is None:
+        raise ValueError('no login module as Java writes it: MODULE required NAME="VALUE" ...;')
     options: dict[str, str] = {}
-    rest = found["options"] if found else ""
+    rest = found["options"]
     while option := _OPTION.match(rest):
         quoted = option["double"] or option["single"] or ""
         options[option["name"]] = option["bare"] or unescaped(quoted)
         rest = rest[option.end() :]
-    if rest.strip() or not options.get("username") or "password" not in options:
+    if rest.strip():
+        raise ValueError('no options as Java writes them: NAME="VALUE", with blanks between them and one ; at the end')
+    return Module(found["name"].rpartition(".")[2], options)
+
+
+def read_login(text: str) -> tuple[str, str] | None:
+    """User and password of a DigestLoginModule; None for no text at all. Raises: ValueError for anything else."""
+    if not text.strip():
+        return None
+    module, options = read_module(text)
+    if module != "DigestLoginModule" or not options.get("username") or "password" not in options:
         raise ValueError("no login of a DigestLoginModule, with username and password")
     return options["username"], options["password"]
 

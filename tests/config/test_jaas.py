@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.config.broker import LOGIN_EXAMPLE
-from kbroker.config.jaas import is_login, read_login
+from kbroker.config.jaas import is_login, read_login, read_module
 
 MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 
@@ -44,3 +44,16 @@ def test_a_login_is_read(text: str, login: tuple[str, str] | None) -> None:
 )
 def test_anything_else_is_refused(text: str) -> None:
     assert not is_login(text)
+
+
+def test_a_module_is_read_without_its_package() -> None:
+    text = 'org.apache.kafka.common.security.scram.ScramLoginModule REQUIRED username="alice" user_a-b="x";'
+    assert read_module(text) == ("ScramLoginModule", {"username": "alice", "user_a-b": "x"})
+
+
+@pytest.mark.parametrize("text", ["sesame", 'M required password="sesame"', 'M required password="sesame" sesame;'])
+def test_what_is_wrong_with_a_login_is_said_without_its_words(text: str) -> None:
+    with pytest.raises(ValueError, match="Java writes") as caught:
+        read_module(text)
+    assert "sesame" not in str(caught.value)
+    assert "sesame" not in repr(read_module('M required password="sesame";'))
