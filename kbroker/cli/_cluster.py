@@ -22,8 +22,11 @@ import click
 from click.core import ParameterSource
 
 from kbroker.cli._broker import LAST_PORT
+from kbroker.cli._client_security import TOKENS, with_security
 from kbroker.cli._numbers import whole
 from kbroker.properties import parse_properties
+from kbroker.security.client import NAMES as SECURITY_NAMES
+from kbroker.security.client import PROTOCOLS, first_name
 from kbroker.usage import installed_by
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
@@ -65,6 +68,7 @@ LIBRDKAFKA_NAMES = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "max.request.size": "message.max.bytes",
     "fetch.max.wait.ms": "fetch.wait.max.ms",
+    TOKENS: "oauth_cb",
 }
 """Settings of kafka-python's, with dots, that librdkafka calls otherwise: either spelling serves all commands."""
 _KAFKA_PYTHON_NAMES = {theirs: ours for ours, theirs in LIBRDKAFKA_NAMES.items()}
@@ -104,11 +108,18 @@ class Cluster(NamedTuple):
 
 
 def no_such_setting(key: str) -> None:
-    """Raises: ClickException where a setting that one client does not know is none of the other's either."""
+    """Raises: ClickException where a setting that one client does not know is none of the others' either.
+
+    Java's clients count: what only they have, they are told in the same file.
+    """
     from kafka import KafkaConsumer, KafkaProducer
     from kafka.admin import KafkaAdminClient
 
+    from kbroker.pipeline.settings import NAMES
+
     name = _name(key)
+    if key in NAMES or first_name(key) in SECURITY_NAMES:
+        return
     everybody = {**KafkaConsumer.DEFAULT_CONFIG, **KafkaProducer.DEFAULT_CONFIG, **KafkaAdminClient.DEFAULT_CONFIG}
     if name not in everybody:
         near = difflib.get_close_matches(name, everybody, 1)
@@ -168,7 +179,7 @@ def given_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
         *, bootstrap_server: str, command_config: str | None, settings: tuple[str, ...], **arguments: Any
     ) -> Any:
         _check_text(click.get_current_context())
-        client_settings = _settings(command_config, settings)
+        client_settings = with_security(_settings(command_config, settings))
         bootstrap_server = _bootstrap(bootstrap_server, client_settings)
         _check_addresses(bootstrap_server)
         return command(Cluster(bootstrap_server, client_settings), **arguments)
@@ -299,7 +310,7 @@ def _settings(path: str | None, given: tuple[str, ...]) -> dict[str, str]:
     return settings
 
 
-def _bootstrap(given: str, settings: dict[str, str]) -> str:
+def _bootstrap(given: str, settings: dict[str, Any]) -> str:
     """Where to begin, and taken out of the settings if they say it, too: a -b of the command line goes before them."""
     named = [settings.pop(each) for each in ("bootstrap.servers", "bootstrap_servers") if each in settings]
     source = click.get_current_context().get_parameter_source("bootstrap_server")
@@ -328,8 +339,6 @@ def _typed(key: str, value: str, default: object) -> Any:
 
 def _protocol(key: str, value: str) -> str:
     """A security protocol in capitals: the client takes whatever it does not know, small letters too, for PLAINTEXT."""
-    from kbroker.config.broker import SECURITY_PROTOCOLS  # hardly any command is given one
-
-    if value.upper() not in SECURITY_PROTOCOLS:
-        raise click.ClickException(f"{key}={value}: allowed: {', '.join(SECURITY_PROTOCOLS)}")
+    if value.upper() not in PROTOCOLS:
+        raise click.ClickException(f"{key}={value}: allowed: {', '.join(PROTOCOLS)}")
     return value.upper()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kbroker.cli._client_security import CONTEXT
 from kbroker.cli._cluster import (
     BOOTSTRAP_TIMEOUT_MS,
     LIBRDKAFKA_NAMES,
@@ -118,7 +119,7 @@ def client_of(kind: type[Any], cluster: Cluster, heard: Heard, own: Mapping[str,
             name = text.partition("No such configuration property: ")[2].strip('"')
             if name not in settings:
                 key = next((each for each in cluster.settings if f'"{_name(each)}"' in text), None)
-                given = f"{key}={cluster.settings[key]}: " if key else ""
+                given = f"{key}={'...' if 'password' in key else cluster.settings[key]}: " if key else ""
                 raise click.ClickException(f"{given}{text.removeprefix('Failed to create producer: ')}") from None
             del settings[name]
             no_such_setting(next(each for each in cluster.settings if _name(each) == name))
@@ -130,7 +131,7 @@ def _settings(cluster: Cluster) -> dict[str, Any]:
         name = _name(key)
         if name == "ssl.check.hostname":
             settings["ssl.endpoint.identification.algorithm"] = "https" if value.lower() == "true" else "none"
-        elif name != "bootstrap.timeout.ms":
+        elif name not in ("bootstrap.timeout.ms", CONTEXT):
             settings[name] = value
     if "security.protocol" in settings:
         settings["security.protocol"] = settings["security.protocol"].upper()

@@ -1,0 +1,161 @@
+"""What a client needs of files and of the net to show who it is: a TLS context, and tokens of OAUTHBEARER.
+
+Called by the command line and by the pipeline, with what `kbroker.security.client` has read from settings. Every fault
+is a ValueError of one line that names the setting, and never says a password or a token.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import ssl
+import time
+
+from kbroker.security.client import ClientSecurity, Login, Store
+
+TOKEN_S = 3600.0  # of a token that nothing is known about but that we have just got it; and of one not signed
+FRESH = 0.8  # of a token's life, after which another is fetched
+ANSWER_S = 10.0
+ANSWER_BYTES = 1 << 20
+_PEM = "-----BEGIN "
+
+
+def context_of(security: ClientSecurity) -> ssl.SSLContext:
+    """For connections to brokers: TLS 1.2 or newer. Raises: ValueError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = security.checks_host
+    if not security.checks_certificate:
+        context.verify_mode = ssl.CERT_NONE
+    if security.authorities is None:
+        context.load_default_certs()
+    else:
+        try:
+            context.load_verify_locations(cadata=pem_of(security.authorities))
+        except ssl.SSLError:
+            raise ValueError(f"{security.authorities}: no certificates in PEM there") from None
+    if security.revoked is not None:
+        try:
+            context.load_verify_locations(cadata=None, cafile=pem_path(security.revoked))
+        except ssl.SSLError:
+            raise ValueError(f"{security.revoked}: no list of revoked certificates in PEM there") from None
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if security.certificate is not None and security.key is not None:
+        _show(context, security.certificate, security.key, security.key_password)
+    return context
+
+
+def _show(context: ssl.SSLContext, certificate: Store, key: Store, password: str) -> None:
+    try:
+        # without a password the library would ask the terminal for one
+        context.load_cert_chain(pem_path(certificate), pem_path(key), password or (lambda: b""))
+    except ssl.SSLError as error:
+        if "MISMATCH" in (error.reason or ""):
+            raise ValueError(f"{key}: the key does not fit the certificate of {certificate.setting}") from None
+        if "-----BEGIN ENCRYPTED" in pem_of(key):
+            raise ValueError(f"{key}: ssl.key.password does not open the key") from None
+        raise ValueError(f"{certificate}: no certificate and key in PEM there") from None
+    except (OSError, ValueError):  # the password is empty, or longer than the library has room for
+        raise ValueError(f"{key}: ssl.key.password does not open the key") from None
+
+
+def pem_of(store: Store) -> str:
+    """The text of a store in PEM. Raises: ValueError."""
+    if store.text:
+        return store.text
+    try:
+        with open(store.path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise ValueError(f"{store}: {error.strerror}") from None
+    text = content.decode("ascii", "replace")
+    if _PEM in text:
+        return text
+    raise ValueError(f"{store}: no certificates in PEM there")
+
+
+def pem_path(store: Store) -> str:
+    """A path from which libraries read the store in PEM, for as long as this process lives; no file is made."""
+    text = pem_of(store)
+    if store.path:
+        return store.path
+    number = os.memfd_create("kbroker")
+    os.write(number, text.encode())
+    return f"/proc/self/fd/{number}"
+
+
+class Tokens:
+    """Tokens of OAUTHBEARER, each kept while it is fresh. Satisfies what kafka-python and confluent-kafka ask for."""
+
+    def __init__(self, login: Login) -> None:
+        self._login = login
+        self._token, self._ends_s, self._stale_s = "", 0.0, 0.0
+
+    def __repr__(self) -> str:
+        return f"Tokens({self._login!r})"
+
+    def token(self) -> str:
+        """A token. Raises: ValueError."""
+        now_s = time.time()
+        if now_s >= self._stale_s:
+            self._token, self._ends_s = self._fresh(now_s)
+            self._stale_s = now_s + FRESH * (self._ends_s - now_s)
+        return self._token
+
+    def extensions(self) -> dict[str, str]:
+        """None (KIP-342)."""
+        return {}
+
+    def __call__(self, _: object = None) -> tuple[str, float]:
+        """A token, and when it ends in seconds since 1970."""
+        return self.token(), self._ends_s
+
+    def _fresh(self, now_s: float) -> tuple[str, float]:
+        login = self._login
+        if not login.endpoint:
+            claims = {"iat": now_s, "exp": now_s + TOKEN_S, **login.unsecured}
+            return f"{_part({'alg': 'none'})}.{_part(claims)}.", now_s + TOKEN_S
+        where = f"sasl.oauthbearer.token.endpoint.url={login.endpoint}"
+        try:
+            said = _asked(login)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{where}: {getattr(error, 'reason', None) or error}") from None
+        token, life_s = said.strip(), TOKEN_S
+        if login.endpoint.startswith("http"):
+            try:
+                answer = json.loads(said)
+                token, life_s = str(answer["access_token"]), float(answer.get("expires_in", TOKEN_S))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise ValueError(f"{where}: the answer has no access_token") from None
+        if not token.isascii() or not token.isprintable() or " " in token or not token:
+            raise ValueError(f"{where}: there is no token")
+        return token, _end_of(token) or now_s + life_s
+
+
+def _asked(login: Login) -> str:
+    """What is at the endpoint. Raises: OSError; ValueError."""
+    from urllib.parse import urlencode
+    from urllib.request import Request, urlopen
+
+    if login.endpoint.startswith("file:"):
+        with urlopen(login.endpoint) as file:
+            return str(file.read(ANSWER_BYTES).decode("ascii", "replace"))
+    form = {"grant_type": "client_credentials", **({"scope": login.scope} if login.scope else {})}
+    identity = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
+    request = Request(login.endpoint, urlencode(form).encode(), {"Authorization": f"Basic {identity}"})
+    with urlopen(request, timeout=ANSWER_S) as answer:
+        return str(answer.read(ANSWER_BYTES).decode("utf-8", "replace"))
+
+
+def _part(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+def _end_of(token: str) -> float | None:
+    """When a JWT ends, in seconds since 1970; None for what says nothing of it."""
+    try:
+        middle = token.split(".")[1]
+        return float(json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))["exp"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
