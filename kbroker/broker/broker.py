@@ -16,6 +16,7 @@ from kbroker.broker.facts import BrokerConfigChanged, JobDone, Touched
 from kbroker.broker.jobs import Errand
 from kbroker.broker.openings import Openings
 from kbroker.metadata.cache import MetadataDelta, TopicKey
+from kbroker.metadata.entities import EntitiesChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -98,7 +99,7 @@ class Broker:
         self._errands: list[Errand] = []
         for each in coordinators.values():
             each.give_jobs_to(self.give)
-        self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: []}  # for who runs the broker, if at all
+        self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: [], EntitiesChanged: []}  # for who needs them
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
         parts: list[Part] = [plane, *coordinators.values(), transaction_partitions, log_background]
         for part in parts:

@@ -4,7 +4,7 @@ Called by `control_plane.py`. A notice says which entity has changed; what it sa
 handled, so that several notices at once, or one that came twice, do no harm. Notices are thrown away PURGE_AFTER_MS
 after this broker first saw them, as Apache brokers do; whoever was away longer reads all settings when it comes back.
 
-Unlike Kafka: settings of clients, users and addresses are passed by, since there are no quotas yet.
+Settings of users, clients and addresses are all kept here (`metadata/entities.py`), for each broker needs them all.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import BrokerConfigChanged, SettingsChanged
 from kbroker.config.limits import WRITTEN_AT_ONCE
+from kbroker.controller.epoch import pieces
+from kbroker.metadata.entities import KINDS, Entities, EntitiesChanged, is_entity
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
 from kbroker.metadata.store import (
     ALL_BROKERS,
@@ -42,6 +44,7 @@ class ConfigNotices:
     def __init__(
         self, broker_id: int, configs: Configs, replicas: ReplicaManager, steps: Steps, scheduler: Scheduler, tell: Tell
     ) -> None:
+        self.entities = Entities()
         self._broker_id = broker_id
         self._configs = configs
         self._replicas = replicas
@@ -61,6 +64,7 @@ class ConfigNotices:
         self._purge_in_time()
         topics = list(self._configs.overrides)
         yield from self._read_topics(topics)
+        yield from self._read_all_entities()
 
     def node_changed(self, change: NodeChanged, now_ms: int) -> bool:
         """A watch has fired; whether it was this one's."""
@@ -116,6 +120,8 @@ class ConfigNotices:
             yield from self._read_topics([name for kind, name in changed if kind == "topics"])
             if changed.keys() & {("brokers", ALL_BROKERS), ("brokers", str(self._broker_id))}:
                 yield from self._read_broker()
+            paths = (f"{kind}/{name}" for kind, name in changed if kind in KINDS)
+            yield from self._read_entities([path for path in paths if is_entity(path)])
             if changed:
                 self._tell(SettingsChanged())
 
@@ -133,6 +139,24 @@ class ConfigNotices:
         ]
         self.set_broker(own=decode_config(own.data), default=decode_config(default.data))
 
+    def _read_all_entities(self) -> Procedure[None]:
+        """Those that are there, and those that were: they may have gone while no notice reached this broker."""
+        paths = dict.fromkeys(self.entities.settings)
+        for kind, listed in zip(KINDS, (yield [Children(f"/config/{kind}") for kind in KINDS]), strict=True):
+            paths |= dict.fromkeys(f"{kind}/{name}" for name in listed.names)
+        users = [path for path in paths if path.startswith("users/") and path.count("/") == 1]
+        for some in pieces(users, WRITTEN_AT_ONCE):
+            clients = yield [Children(f"/config/{user}/clients") for user in some]
+            for user, listed in zip(some, clients, strict=True):
+                paths |= dict.fromkeys(f"{user}/clients/{name}" for name in listed.names)
+        yield from self._read_entities(list(paths))
+
+    def _read_entities(self, paths: list[str]) -> Procedure[None]:
+        for some in pieces(paths, WRITTEN_AT_ONCE):
+            answers = yield [Get(f"/config/{path}") for path in some]
+            for path, answer in zip(some, answers, strict=True):
+                self.set_entity(path, decode_config(answer.data) if answer.fault is None else {})
+
     # -- applying, also by the handlers of this broker's own changes
 
     def set_topic(self, topic: str, settings: dict[str, str]) -> None:
@@ -142,6 +166,12 @@ class ConfigNotices:
         self._configs.set_topic(topic, settings)
         self._replicas.reconfigure(topic)
         log.info("settings of topic %s: %s", topic, settings or "the defaults")
+
+    def set_entity(self, path: str, settings: dict[str, str]) -> None:
+        """What is set for a user, a client or an address is this now. Its values may be secrets: they are not said."""
+        if self.entities.put(path, settings):
+            self._tell(EntitiesChanged((path,)))
+            log.info("settings of %s: %s", path, ", ".join(settings) or "none")
 
     def set_broker(self, *, own: dict[str, str] | None = None, default: dict[str, str] | None = None) -> None:
         """The dynamic settings of this broker, or of all, are these now; topics follow where they have none."""

@@ -49,6 +49,7 @@ from kbroker.metadata.store import (
     encode_topic,
     topic_path,
 )
+from kbroker.metadata.tree import ancestors
 from kbroker.ports import (
     Children,
     Create,
@@ -447,6 +448,9 @@ class Admin:
     ) -> Procedure[dict[tuple[str, str], dict[str, str] | KafkaError]]:
         outcomes: dict[tuple[str, str], dict[str, str] | KafkaError] = {}
         remaining = list(changes)
+        if not validate_only:  # clients of a user are two nodes below the user's
+            above = {path: None for entity in changes if "/" in entity[1] for path in ancestors(config_path(*entity))}
+            yield [Create(path) for path in above]
         for _ in range(CHANGE_ATTEMPTS):
             found = yield [Get(config_path(*entity)) for entity in remaining]
             writes: dict[tuple[str, str], Multi] = {}

@@ -319,7 +319,7 @@ def encode_config(settings: Mapping[str, str]) -> bytes:
 
 def decode_config(data: bytes) -> dict[str, str]:
     """The settings of an entity; {} for a node without content, or, with a line, with content that makes no sense."""
-    return understood("a node of settings", data, _settings) or {} if data else {}
+    return understood("a node of settings", data, _settings, is_secret=True) or {} if data else {}
 
 
 def _settings(data: bytes) -> dict[str, str]:
@@ -394,12 +394,18 @@ def decode_producer_id_block(data: bytes) -> tuple[int, int, int]:
     return content["broker"], int(content["block_start"]), int(content["block_end"])
 
 
-def understood(path: str, data: bytes, decode: Callable[[bytes], T]) -> T | None:
-    """The content of a node, None if it makes no sense: then there is a line, and whoever reads passes it by."""
+def understood(path: str, data: bytes, decode: Callable[[bytes], T], *, is_secret: bool = False) -> T | None:
+    """The content of a node, None if it makes no sense: then there is a line, and whoever reads passes it by.
+
+    is_secret: what it says may be a password or a key, and is not in the line.
+    """
     try:
         return decode(data)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        log.error("%s in the metadata store makes no sense, and is passed by: %r (%.100r)", path, error, data)
+        if is_secret:
+            log.error("%s in the metadata store makes no sense, and is passed by: %s", path, type(error).__name__)
+        else:
+            log.error("%s in the metadata store makes no sense, and is passed by: %r (%.100r)", path, error, data)
         return None
 
 
