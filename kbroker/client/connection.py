@@ -220,8 +220,8 @@ class Connection:
 
     def _make_head(self, kind: type[Message], version: int) -> tuple[bytes, bytes, bytes]:
         """What stands before and behind the number of a request, and behind that of its answer, as brokers say it."""
-        asked, due = encode_request_header(kind, version, 0, self._client_id), encode_response_header(kind, version, 0)
-        head = self._heads[kind, version] = asked[:CORRELATION_AT], asked[CORRELATION_AT + 4 :], due[4:]
+        whole, due = encode_request_header(kind, version, 0, self._client_id), encode_response_header(kind, version, 0)
+        head = self._heads[kind, version] = whole[:CORRELATION_AT], whole[CORRELATION_AT + 4 :], due[4:]
         return head
 
     # -- in

@@ -64,7 +64,7 @@ def live_until_broken() -> None:
 
 
 def test_markers_that_other_brokers_never_get_leave_transactions_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TransactionMarkers, "_ask", lambda self, asked: True)
+    monkeypatch.setattr(TransactionMarkers, "_ask", lambda *_: True)
     with pytest.raises(Broken, match=r"stable to|does not come to its end|commits nothing|is not counted"):
         live_until_broken()
 
