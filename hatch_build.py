@@ -66,22 +66,28 @@ def lay_out(root: Path, wheel: Path) -> None:
 
 
 def compile_loops(package: Path, name: str) -> list[Path]:
-    """Compile the loops of the package `protocol` in place; the extensions' paths, none if they stay interpreted.
+    """Compile the loops of the package `protocol` in place; the extensions' paths, none if that cannot be.
 
-    package: its folder. name: under which it is imported.
+    package: its folder. name: under which it is imported. What was compiled before goes only once there is a newer one:
+    of a source that has changed since, `protocol/records/_built.py` refuses it.
     """
-    for module in MODULES:
-        for stale in (package / RECORDS).glob(f"{module}.*.so"):
-            stale.unlink()  # never an extension older than its source
     if os.environ.get("KBROKER_PURE"):
+        _remove_compiled(package)
         return _interpreted("KBROKER_PURE is set")
     try:
         with tempfile.TemporaryDirectory() as scratch:
             built = _build_extensions(package, name, Path(scratch))
+            _remove_compiled(package)  # a process that runs keeps the file that it has
             return [Path(shutil.copy2(extension, package / RECORDS)) for extension in built]
     except (Exception, SystemExit) as error:  # setuptools ends the process where it finds no compiler
         reason = str(error).strip().splitlines() or [type(error).__name__]
         return _interpreted(reason[-1])
+
+
+def _remove_compiled(package: Path) -> None:
+    for module in MODULES:
+        for extension in (package / RECORDS).glob(f"{module}.*.so"):
+            extension.unlink()
 
 
 def _build_extensions(package: Path, name: str, scratch: Path) -> list[Path]:
@@ -136,7 +142,7 @@ class _quiet:  # noqa: N801
 
 
 def _interpreted(reason: str) -> list[Path]:
-    print(f"kbroker: loops over records stay interpreted, strict checks are slower: {reason}", file=sys.stderr)
+    print(f"kbroker: loops over records are not compiled, strict checks are slower: {reason}", file=sys.stderr)
     return []
 
 

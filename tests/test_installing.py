@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from runpy import run_path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
@@ -56,3 +59,19 @@ def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
         if re.search(r"kbroker\[(?!\")", line) and "install" in line
     ]
     assert lines == []
+
+
+def test_what_was_compiled_stays_where_it_cannot_be_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compile_loops = run_path(str(ROOT / "hatch_build.py"))["compile_loops"]
+    monkeypatch.setitem(compile_loops.__globals__, "_build_extensions", lambda *_: 1 / 0)
+    extension = tmp_path / "records" / "_walker.cpython-311-x86_64-linux-gnu.so"
+    extension.parent.mkdir()
+    extension.touch()
+    assert compile_loops(tmp_path, "protocol") == []
+    assert extension.exists()
+    assert "division by zero" in capsys.readouterr().err
+    monkeypatch.setenv("KBROKER_PURE", "1")
+    assert compile_loops(tmp_path, "protocol") == []
+    assert not extension.exists()
