@@ -16,9 +16,10 @@ from kbroker.broker.control_requests import ControlRequestQueue, CutsEnded, OwnR
 from kbroker.broker.facts import EndpointsChanged, SettingsChanged
 from kbroker.broker.producer_blocks import ProducerIds
 from kbroker.controller import Admin, Controller
+from kbroker.controller.controller_channel import ControlRequestDue
 from kbroker.controller.events import ControlAnswer, Registered, UncleanElectionsDue
-from kbroker.controller.outbox import LEADER_AND_ISR_VERSION, ControlRequestDue
 from kbroker.log.facts import LogDirectoryFailed, LogTruncated
+from kbroker.metadata.requester import VERSIONS, Requester
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps, StoreRefusedError
 from kbroker.metadata.store import (
     ALL_BROKERS,
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from kbroker.broker.facts import Handler, Tell
     from kbroker.metadata.cache import MetadataCache
     from kbroker.metadata.configs import Configs
-    from kbroker.metadata.requester import Requester
     from kbroker.ports import Clock, MetadataStore, Random
     from kbroker.replica import ReplicaManager
     from kbroker.timing import Scheduler
@@ -148,7 +148,7 @@ class ControlPlane:
         """Whether its own controller has still to have it lead, nobody else being there, and nothing in the way."""
         if len(self.cache.brokers) > 1 or self.control_requests.is_waiting_for_descriptors:
             return False
-        return self.controller.is_taking_over or self.controller.outbox.head(self.broker_id) is not None
+        return self.controller.is_taking_over or self.controller.channels.head(self.broker_id) is not None
 
     @property
     def open_to_brokers(self) -> bool:
@@ -158,12 +158,6 @@ class ControlPlane:
         """
         is_another = self.controller.active_id not in (NOBODY, self.broker_id)
         return self.ready or (is_another and self.control_requests.broker_epoch >= 0)
-
-    @property
-    def outbox_brokers(self) -> list[int]:
-        """The other brokers that the controller here has something to say to: the network takes it from the outbox."""
-        outbox = self.controller.outbox
-        return [each for each in outbox.brokers() if each != self.broker_id and outbox.head(each) is not None]
 
     def run(self, procedure: Procedure[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
         """Have a procedure run on the metadata store. done: gets what it returns. failed: gets what it raises."""
@@ -230,10 +224,10 @@ class ControlPlane:
         """Obey what it has to say to this broker next; it is in line until answered."""
         if due.broker_id != self.broker_id:
             return
-        request = self.controller.outbox.head(self.broker_id)
+        request = self.controller.channels.head(self.broker_id)
         if request is None:
             return
-        response = self.control_requests.take(request, LEADER_AND_ISR_VERSION, OwnRequest(request))
+        response = self.control_requests.take(request, VERSIONS[type(request).__name__], OwnRequest(request))
         if response is not None:
             self._tell(ControlAnswer(self.broker_id, request, response))
 
@@ -241,7 +235,7 @@ class ControlPlane:
         """By a broker, this one or another."""
         if answer.broker_id == self.broker_id and isinstance(answer.request, LeaderAndIsrRequest):
             self._has_come_up = True
-        if self.controller.outbox.answered(answer.broker_id, answer.request):
+        if self.controller.channels.answered(answer.broker_id, answer.request):
             self.controller.put(answer)
 
     # -- joining the cluster

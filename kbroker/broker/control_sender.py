@@ -1,6 +1,6 @@
-"""What this broker's controller says to other brokers: the head of each line of its outbox.
+"""What this broker's controller says to other brokers: the head of each line that its channel manager keeps.
 
-A part of the broker: told by the outbox that a line has another head, or is gone. A request that got no answer is sent
+A part of the broker: told by that manager that a line has another head, or is gone. A request without an answer is sent
 again, for as long as its broker is alive and the epoch lasts; the broker may have obeyed it before, and obeying twice
 does no harm: its epochs say so. Requests for the own broker never come here (`control_plane.py`).
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.controller.controller_channel import ControlLineClosed, ControlRequestDue
 from kbroker.controller.events import ControlAnswer
-from kbroker.controller.outbox import ControlLineClosed, ControlRequestDue
 from kbroker.ports import CONTROL, PeerAnswer, PeerFaultKind
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ControlSender:
-    """The outbox's way to other brokers."""
+    """The way of the lines to other brokers."""
 
     def __init__(self, controller: Controller, requester: Requester, tell: Tell) -> None:
         self._controller = controller
@@ -32,7 +32,7 @@ class ControlSender:
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """What the outbox has to say; of a line that is gone it is of no interest what came of it."""
+        """What lines there are to say; of a line that is gone it is of no interest what came of it."""
         return {
             ControlRequestDue: lambda due, now_ms: self._send(due.broker_id),
             ControlLineClosed: lambda fact, now_ms: self._requester.drop(fact.broker_id, CONTROL),
@@ -40,7 +40,7 @@ class ControlSender:
 
     def _send(self, broker_id: int) -> None:
         """Send the head of a broker's line, if there is one and the broker can be reached at all."""
-        request, epoch = self._controller.outbox.head(broker_id), self._controller.epoch
+        request, epoch = self._controller.channels.head(broker_id), self._controller.epoch
         if request is not None and epoch is not None:
             endpoint = self._requester.endpoint(broker_id, CONTROL, epoch.context.brokers)
             if endpoint is not None:
@@ -48,10 +48,10 @@ class ControlSender:
 
     def heard(self, asked: Asked, event: PeerEvent, now_ms: int) -> None:
         """An answer is the controller's; one that will never come lets the next request go."""
-        broker_id, request, outbox = asked.broker_id, asked.request, self._controller.outbox
+        broker_id, request, channels = asked.broker_id, asked.request, self._controller.channels
         if isinstance(event, PeerAnswer):
             self._tell(ControlAnswer(broker_id, request, event.response))  # type: ignore[arg-type]  # as it was asked
         elif event.kind is PeerFaultKind.UNSUPPORTED:  # sending it again would end no better
-            outbox.answered(broker_id, request)  # type: ignore[arg-type]
-        elif outbox.head(broker_id) is request:
+            channels.answered(broker_id, request)  # type: ignore[arg-type]
+        elif channels.head(broker_id) is request:
             self._send(broker_id)

@@ -15,6 +15,7 @@ from functools import partial
 
 from kbroker.controller import reassignment
 from kbroker.controller.context import PartitionState, ReplicaState
+from kbroker.controller.controller_channel import Batch
 from kbroker.controller.epoch import ControllerEpoch, check_fence, pieces
 from kbroker.controller.machine import (
     Replica,
@@ -26,7 +27,6 @@ from kbroker.controller.machine import (
     transition_replicas,
     unclean_topics,
 )
-from kbroker.controller.outbox import Batch
 from kbroker.controller.topics import fail_deletions, unblock
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import (
@@ -72,13 +72,13 @@ def brokers_changed(epoch: ControllerEpoch) -> Procedure[None]:
         log.info("failed brokers: %s", sorted(failed))
         for broker in failed:
             del context.brokers[broker]
-            epoch.outbox.close(broker)
+            epoch.channels.close(broker)
         yield from _brokers_failed(epoch, failed)
     if new:
         log.info("new brokers: %s", sorted(new))
         for broker in new:
             context.brokers[broker] = now[broker]
-            epoch.outbox.open(broker)
+            epoch.channels.open(broker)
         yield from _brokers_started(epoch, new)
 
 

@@ -3,7 +3,7 @@
 Owns the queue of events and handles them one after the other, each by a procedure that runs to its end before the next
 begins; so nobody else changes the context meanwhile, and what is read in the store is fenced when it is written. It is
 told of events by the control plane (watches, answers of brokers, admin requests), stands for election through
-`/controller`, and resigns when its session ends or a write meets a newer epoch. What it has to say is in `outbox`.
+`/controller`, and resigns when its session ends or a write meets a newer epoch. What it has to say is in `channels`.
 
 Source: KafkaController of Apache Kafka 3.9, by behaviour; the raise of the epoch is one transaction with `/controller`.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.controller import brokers, failover, leaders, reassignment, topics
 from kbroker.controller.context import Context, TopicPartition
+from kbroker.controller.controller_channel import ControllerChannelManager
 from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError
 from kbroker.controller.events import (
     AlterPartition,
@@ -41,7 +42,6 @@ from kbroker.controller.events import (
     TopicsChanged,
     UncleanElectionsDue,
 )
-from kbroker.controller.outbox import Outbox
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps, StoreRefusedError
 from kbroker.metadata.store import (
@@ -109,7 +109,7 @@ class Controller:
         self.active_id = NOBODY
         self.epoch: ControllerEpoch | None = None
         self.is_taking_over = False
-        self.outbox = Outbox(tell)
+        self.channels = ControllerChannelManager(tell)
         self.broker_id = self._broker_id = broker_id
         self._steps = steps
         self._configs = configs
@@ -193,7 +193,7 @@ class Controller:
     def _let_new_partitions_in(self) -> None:
         """Of topics with many some are made, behind what waits now; not before a broker has obeyed the last ones."""
         epoch = self.epoch
-        if epoch is None or not epoch.context.unmade or self._are_partitions_due or not self.outbox.is_followed:
+        if epoch is None or not epoch.context.unmade or self._are_partitions_due or not self.channels.is_followed:
             return
         self._are_partitions_due = True
         self._queue.append(NewPartitionsDue())
@@ -376,7 +376,7 @@ class Controller:
             return None
         context = Context(last + 1, version + 1)
         return ControllerEpoch(
-            self._broker_id, context, self.outbox, self._configs, self._random, self._listener, self._tell
+            self._broker_id, context, self.channels, self._configs, self._random, self._listener, self._tell
         )
 
     def _serve(self, epoch: ControllerEpoch) -> Procedure[None]:
@@ -417,7 +417,7 @@ class Controller:
         self.epoch = None
         self._rebalance_at.cancel()
         self.active_id = NOBODY
-        self.outbox.clear()
+        self.channels.clear()
 
 
 def _by_disk(context: Context, response: LeaderAndIsrResponse) -> tuple[list[TopicPartition], list[TopicPartition]]:

@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 
 from kbroker.config.limits import TRANSACTION_BYTES
 from kbroker.controller.context import Context
-from kbroker.controller.outbox import Batch, Outbox
+from kbroker.controller.controller_channel import Batch, ControllerChannelManager
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.steps import Procedure, one_by_one
 from kbroker.metadata.store import CONTROLLER_EPOCH
@@ -45,7 +45,7 @@ class ControllerEpoch:
         self,
         broker_id: int,
         context: Context,
-        outbox: Outbox,
+        channels: ControllerChannelManager,
         configs: Configs,
         random: Random,
         listener: str,
@@ -53,7 +53,7 @@ class ControllerEpoch:
     ) -> None:
         self.broker_id = broker_id
         self.context = context
-        self.outbox = outbox
+        self.channels = channels
         self.configs = configs
         self.random = random
         self.listener = listener
@@ -61,7 +61,7 @@ class ControllerEpoch:
 
     def batch(self) -> Batch:
         """A new batch of requests to brokers."""
-        return Batch(self.broker_id, self.listener, self.context, self.outbox)
+        return Batch(self.broker_id, self.listener, self.context, self.channels)
 
     def send(self, batch: Batch) -> Procedure[None]:
         """Put what a batch holds in line, with pauses. Raises: ControllerMovedError."""

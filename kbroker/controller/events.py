@@ -75,7 +75,7 @@ class LogDirsFailed(NamedTuple):
 
 
 class ControlAnswer(NamedTuple):
-    """A broker has answered the head of its line in the outbox."""
+    """A broker has answered the head of its line in the channel manager."""
 
     broker_id: int
     request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from kbroker.controller import leaders, reassignment
 from kbroker.controller.brokers import gather_elections, read_brokers
 from kbroker.controller.context import Context, PartitionState, ReplicaState, TopicPartition
+from kbroker.controller.controller_channel import Batch
 from kbroker.controller.epoch import ControllerEpoch, check_fence
 from kbroker.controller.machine import (
     Replica,
@@ -26,7 +27,6 @@ from kbroker.controller.machine import (
     read_written_states,
     transition_replicas,
 )
-from kbroker.controller.outbox import Batch
 from kbroker.controller.topics import deletions_changed, give_ids, read_topics
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import (
@@ -50,7 +50,7 @@ def take_over(epoch: ControllerEpoch) -> Procedure[None]:
     doubtful = yield from _load(epoch)
     context = epoch.context
     for broker in context.brokers:
-        epoch.outbox.open(broker)
+        epoch.channels.open(broker)
     batch = epoch.batch()
     batch.update_metadata(context.brokers, [])
     batch.send()

@@ -23,9 +23,9 @@ from typing import TypeAlias
 
 from kbroker.controller import election
 from kbroker.controller.context import PartitionState, ReplicaState, TopicPartition
+from kbroker.controller.controller_channel import Batch
 from kbroker.controller.election import Elected
 from kbroker.controller.epoch import ControllerEpoch, stat_of
-from kbroker.controller.outbox import Batch
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import (
     NO_LEADER,

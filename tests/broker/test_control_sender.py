@@ -1,4 +1,4 @@
-"""The outbox's way to other brokers: in order, again until answered, dropped with the line."""
+"""The way of the controller's lines to other brokers: in order, again until answered, dropped with the line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from kbroker.broker.control_sender import ControlSender
 from kbroker.config import BrokerLayers, Given
+from kbroker.controller.controller_channel import ControllerChannelManager, ControlRequest
 from kbroker.controller.events import ControlAnswer
-from kbroker.controller.outbox import ControlRequest, Outbox
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.requester import Requester
@@ -28,17 +28,17 @@ OWN = 1
 
 
 class Bench:
-    """A sender, its outbox, and broker 2 played by the test. answers: what it told the controller."""
+    """A sender, its channels, and broker 2 played by the test. answers: what it told the controller."""
 
     def __init__(self, **settings: str) -> None:
         self.net = SimBench()
         self.net.peers.join(CLUSTER)
         self.facts: deque[object] = deque()
         self.answers: list[ControlAnswer] = []
-        self.outbox = Outbox(self.facts.append)
+        self.channels = ControllerChannelManager(self.facts.append)
         self.brokers: dict[int, BrokerInfo] = {}
         self.controller = SimpleNamespace(
-            outbox=self.outbox, epoch=SimpleNamespace(context=SimpleNamespace(brokers=self.brokers))
+            channels=self.channels, epoch=SimpleNamespace(context=SimpleNamespace(brokers=self.brokers))
         )
         static = {key.replace("_", "."): Given(text, "test") for key, text in settings.items()}
         configs = Configs(BrokerLayers(static=static))
@@ -53,7 +53,7 @@ class Bench:
         for api in (4, 5, 6):
             played.served[api] = (0, 8)
         self.brokers[broker_id] = BrokerInfo(broker_id, (played.address._replace(listener=listener),))
-        self.outbox.open(broker_id)
+        self.channels.open(broker_id)
         return played
 
     def turn(self, ms: int = 0) -> None:
@@ -66,14 +66,14 @@ class Bench:
                 fact = self.facts.popleft()
                 if isinstance(fact, ControlAnswer):
                     self.answers.append(fact)
-                    self.outbox.answered(fact.broker_id, fact.request)
+                    self.channels.answered(fact.broker_id, fact.request)
                 else:
                     self.handlers[type(fact)](fact, 0)
             self.net.settle()
 
     def put(self, *requests: ControlRequest, broker_id: int = 2) -> None:
         for request in requests:
-            self.outbox.put(broker_id, request)
+            self.channels.put(broker_id, request)
         self.turn()
 
 
@@ -145,7 +145,7 @@ def test_what_takes_longer_than_the_setting_allows_is_sent_again() -> None:
 def test_a_line_that_is_closed_says_nothing_more() -> None:
     bench = Bench()
     bench.put(leads())
-    bench.outbox.close(2)
+    bench.channels.close(2)
     bench.turn()
     assert bench.broker.open == []
     bench.turn(60_000)
@@ -155,10 +155,10 @@ def test_a_line_that_is_closed_says_nothing_more() -> None:
 def test_the_next_term_begins_on_a_line_of_its_own() -> None:
     bench, former = Bench(), leads(1)
     bench.put(former)
-    bench.outbox.clear()
-    bench.outbox.open(2)
+    bench.channels.clear()
+    bench.channels.open(2)
     bench.put(leads(2))
-    assert not bench.outbox.answered(2, former)  # as the own broker may say late, to which no line leads
+    assert not bench.channels.answered(2, former)  # as the own broker may say late, to which no line leads
     bench.broker.asked[-1].answer(LED)
     bench.turn()
     assert [each.request.broker_epoch for each in bench.broker.asked] == [1, 2]

@@ -81,8 +81,8 @@ def control(stage: Stage) -> None:
     controller = stage.plane.controller
     assert controller.epoch is not None
     controller.epoch.context.brokers[OTHER] = stage.other
-    controller.outbox.open(OTHER)
-    controller.outbox.put(OTHER, UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=[]))
+    controller.channels.open(OTHER)
+    controller.channels.put(OTHER, UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=[]))
 
 
 def controlled_shutdown(stage: Stage) -> None:

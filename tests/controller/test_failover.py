@@ -191,7 +191,7 @@ def test_a_controller_whose_session_ends_has_to_be_elected_again() -> None:
     for node in cluster.nodes.values():
         assert (node.plane.ready, sorted(node.plane.cache.brokers)) == (True, [1, 2])
         told = [1, 2] if node is cluster.controller else []  # what an epoch had to say ends with it
-        assert node.plane.controller.outbox.brokers() == told
+        assert node.plane.controller.channels.brokers() == told
 
 
 def test_a_lone_broker_whose_session_ends_starts_anew() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.controller import topics
 from kbroker.controller.admin import Growth
-from kbroker.controller.outbox import KEEPING_UP
+from kbroker.controller.controller_channel import KEEPING_UP
 from kbroker.metadata.store import (
     CONTROLLER_EPOCH,
     decode_config,
@@ -243,8 +243,8 @@ def test_another_controller_makes_the_rest_of_a_topic(few_at_once: None) -> None
 
 def test_no_more_partitions_are_made_than_brokers_keep_up_with(few_at_once: None) -> None:
     cluster = Cluster(1)
-    outbox = cluster.controller.plane.controller.outbox
-    line = outbox._lines[1]
+    channels = cluster.controller.plane.controller.channels
+    line = channels._lines[1]
     longest = 0
     begin(cluster, new("wide", 40), 7)
     while cluster.world.step(cluster.world.now_ms + 1000):

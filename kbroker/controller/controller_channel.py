@@ -1,9 +1,11 @@
 """What the controller tells the brokers: gathered while an event is handled, sent as few requests, in order per broker.
 
 `Batch` gathers states and turns them into requests of Apache 3.9's versions (LeaderAndIsr 7, UpdateMetadata 8,
-StopReplica 4). `Outbox` keeps one line of requests for each live broker; the head stays in line until it is answered or
-the broker is gone, so nothing overtakes. It sends nothing: the own broker's line is emptied by the control plane, the
-others' by `broker/control_sender.py`.
+StopReplica 4; `VERSIONS` in metadata/requester.py). `ControllerChannelManager` keeps one line of requests for each live
+broker; the head stays in line until it is answered or the broker is gone, so nothing overtakes. It sends nothing: the
+own broker's line is emptied by the control plane, the others' by `broker/control_sender.py`.
+
+Source: ControllerChannelManager and ControllerBrokerRequestBatch of Apache Kafka 3.9, by behaviour.
 """
 
 from __future__ import annotations
@@ -33,8 +35,6 @@ from protocol.namedtuple import NamedTuple
 
 ControlRequest: TypeAlias = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 
-LEADER_AND_ISR_VERSION, STOP_REPLICA_VERSION, UPDATE_METADATA_VERSION = 7, 4, 8
-
 NO_EPOCH = -1
 EPOCH_DURING_DELETE = -2
 
@@ -43,18 +43,18 @@ KEEPING_UP = 2
 
 
 class ControlRequestDue(NamedTuple):
-    """A broker's line in the outbox has another head: it is to be sent."""
+    """A broker's line has another head: it is to be sent."""
 
     broker_id: int
 
 
 class ControlLineClosed(NamedTuple):
-    """A broker's line in the outbox is gone: the broker is, or this controller's epoch is over."""
+    """A broker's line is gone: the broker is, or this controller's epoch is over."""
 
     broker_id: int
 
 
-class Outbox:
+class ControllerChannelManager:
     """A line of requests for each live broker."""
 
     def __init__(self, tell: Callable[[ControlRequestDue | ControlLineClosed], None]) -> None:
@@ -112,12 +112,12 @@ class Outbox:
 class Batch:
     """What one step of the controller wants the brokers to know."""
 
-    def __init__(self, controller_id: int, listener: str, context: Context, outbox: Outbox) -> None:
+    def __init__(self, controller_id: int, listener: str, context: Context, channels: ControllerChannelManager) -> None:
         """listener: the one over which brokers speak to each other."""
         self._controller_id = controller_id
         self._listener = listener
         self._context = context
-        self._outbox = outbox
+        self._channels = channels
         self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrPartitionState]] = {}
         self._stops: dict[int, dict[TopicPartition, StopReplicaPartitionState]] = {}
         self._update_to: set[int] = set()
@@ -179,7 +179,7 @@ class Batch:
         """The same, with a break after `size` partitions: a topic is told of whole, however many it has."""
         for broker, states in sorted(self._leader_and_isr.items()):
             if broker in self._context.brokers:
-                self._outbox.put(broker, self._leader_and_isr_request(broker, states))
+                self._channels.put(broker, self._leader_and_isr_request(broker, states))
         if self._update_to:
             topics: dict[str, UpdateMetadataTopicState] = {}
             for count, partition in enumerate(self._updates, 1):
@@ -188,10 +188,10 @@ class Batch:
                     yield
             updates, brokers = list(topics.values()), self._live_brokers()
             for broker in sorted(self._update_to & self._context.brokers.keys()):
-                self._outbox.put(broker, self._update_request(broker, updates, brokers))
+                self._channels.put(broker, self._update_request(broker, updates, brokers))
         for broker, stops in sorted(self._stops.items()):
             if broker in self._context.brokers:
-                self._outbox.put(broker, self._stop_request(broker, stops))
+                self._channels.put(broker, self._stop_request(broker, stops))
 
     def _leader_and_isr_request(
         self, broker: int, states: dict[TopicPartition, LeaderAndIsrPartitionState]
