@@ -91,6 +91,11 @@ class World:
         self.plane.close()
         self.logs.close()
 
+    def expire(self) -> None:
+        """The metadata store ends the broker's session."""
+        self._store.expire()
+        self.settle()
+
     def restart(self) -> None:
         """A clean stop, and a start on what the disk has."""
         self.stop()

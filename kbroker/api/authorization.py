@@ -75,10 +75,15 @@ class Asking:
         self._said: list[tuple[Answer, str | int]] = []
 
     def allows(
-        self, operation: Operation, resource: ResourceType = ResourceType.CLUSTER, name: str = CLUSTER_NAME
+        self,
+        operation: Operation,
+        resource: ResourceType = ResourceType.CLUSTER,
+        name: str = CLUSTER_NAME,
+        *,
+        hidden: bool = False,
     ) -> bool:
-        """Whether the session may do this."""
-        return self.call.broker.auth_helper.allows(self.call.session, operation, resource, name)
+        """Whether the session may do this. hidden: it has not asked for this by itself."""
+        return self.call.broker.auth_helper.allows(self.call.session, operation, resource, name, hidden=hidden)
 
     def refuse(self, part: Any, code: ErrorCode, into: str | int, text: str = "", by: Refuse | None = None) -> None:
         """Refuse a part of the request. into: the answer's list that is added to. by: in place of the route's."""
@@ -193,7 +198,9 @@ class Each(NamedTuple):
     def ask(self, request: Any, asking: Asking) -> Left:
         """See Need."""
         call = asking.call
-        if (self.when is not None and not self.when(request, call)) or any(map(asking.allows, self.unless)):
+        if (self.when is not None and not self.when(request, call)) or any(
+            asking.allows(each, hidden=True) for each in self.unless
+        ):
             return request
         items = request[self.of] if isinstance(self.of, int) else getattr(request, self.of)
         left, refused = [], defaultdict(list)
@@ -256,7 +263,7 @@ class Hides(NamedTuple):
 
     def seen(self, items: Iterable[Any], asking: Asking) -> list[Any]:
         """Those of some items that the session may know of."""
-        return [item for item in items if asking.allows(self.operation, self.resource, self.name(item))]
+        return [item for item in items if asking.allows(self.operation, self.resource, self.name(item), hidden=True)]
 
 
 class Special(NamedTuple):
@@ -276,8 +283,11 @@ class Special(NamedTuple):
 def authorized(route: Route) -> Handle:
     """The route's handler, of what the session may have."""
 
+    name = route.name
+
     def handle(request: Any, call: Call) -> InSlices:
         asking = Asking(route, call)
+        call.session.request = name
         for need in route.needs:
             request = yield from need.ask(request, asking)
             if request is None:

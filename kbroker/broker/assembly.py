@@ -38,6 +38,7 @@ from protocol.namedtuple import NamedTuple
 if TYPE_CHECKING:
     from kbroker.broker.facts import FactQueue
     from kbroker.broker.transaction_markers import TransactionMarkers
+    from kbroker.config import BrokerConfig
     from kbroker.log.cleaner.cleaner import BeginCompaction
     from kbroker.log.log_jobs import RunAll
     from kbroker.log.log_loader import LoadProgress
@@ -153,6 +154,8 @@ def assemble(
         strict=strict,
         fetch_regions=fetch_regions,
     )
+    if config.authorizer_class_name:
+        _add_access_rules(broker, config, scheduler)
     broker.add(requester)
     broker.leaving = ControlledShutdown(plane, replicas, requester, clock, scheduler)
     broker.add(broker.leaving)
@@ -160,3 +163,10 @@ def assemble(
     broker.add(AlterPartitionManager(replicas, plane, requester, clock, scheduler, tell))
     broker.add(ReplicaFetchers(replicas, plane, requester, clock, scheduler))
     return broker
+
+
+def _add_access_rules(broker: Broker, config: BrokerConfig, scheduler: Scheduler) -> None:
+    from kbroker.broker.acl_authorizer import AclAuthorizer  # most brokers have none
+
+    plane = broker.plane
+    broker.auth_helper.authorizer = plane.keep(lambda steps: AclAuthorizer(config, steps, scheduler, plane.admin.start))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from protocol.errors import ErrorCode, KafkaError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("kbroker.requests")
+audit_log = logging.getLogger("kafka.authorizer.logger")
 
 
 class Operation(IntEnum):
@@ -98,6 +99,12 @@ class Authorizer(Protocol):
         """
 
 
+def _note(session: Session, operation: Operation, resource: ResourceType, name: str, *, allowed: bool) -> None:
+    from kbroker.broker.audit import note  # loaded by brokers with rules
+
+    note(session, operation, resource, name, allowed=allowed)
+
+
 class AuthHelper:
     """A broker's way to its authorizer. authorizer: None allows everything.
 
@@ -122,17 +129,34 @@ class AuthHelper:
             log.warning("refused: %s", text)
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
 
-    def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether a session may do this.
+    def allows(
+        self,
+        session: Session,
+        operation: Operation,
+        resource: ResourceType,
+        name: str = CLUSTER_NAME,
+        *,
+        hidden: bool = False,
+    ) -> bool:
+        """Whether a session may do this. Every question goes through here.
 
-        Every question goes through here: an answer for (session, operation, resource, name) holds until a rule changes,
-        and may be remembered.
+        hidden: it has not asked for this by itself, so the audit log has no line if it may not.
         """
-        return self.authorizer is None or self.authorizer.allows(session, operation, resource, name)
+        if self.authorizer is None:
+            return True
+        allowed = self.authorizer.allows(session, operation, resource, name)
+        if (audit_log.isEnabledFor(logging.DEBUG) if allowed else not hidden) and self.authorizer.has_rules:
+            _note(session, operation, resource, name, allowed=allowed)
+        return allowed
 
     def allows_any(self, session: Session, operation: Operation, resource: ResourceType) -> bool:
         """Whether a session may do this to any resource of a type."""
-        return self.authorizer is None or self.authorizer.allows_any(session, operation, resource)
+        if self.authorizer is None:
+            return True
+        allowed = self.authorizer.allows_any(session, operation, resource)
+        if not allowed and self.authorizer.has_rules:
+            _note(session, operation, resource, "NONE", allowed=False)
+        return allowed
 
     def undecided(self, session: Session, *operations: Operation) -> Hashable | None:
         """What to wait for before `require` is asked about the cluster; None if that can be asked at once."""
@@ -154,7 +178,8 @@ class AuthHelper:
             return
         wanted = " or ".join(each.name for each in operations)
         text = f"{session.principal} at {session!r} may not {wanted} {resource.name} {name}"
-        log.warning("refused: %s", text)
+        if not self.has_rules:  # else it is in the audit log
+            log.warning("refused: %s", text)
         raise KafkaError(DENIED[resource], text)
 
     def operations(self, session: Session, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
@@ -165,7 +190,8 @@ class AuthHelper:
         """
         possible = OPERATIONS[resource]
         if self.has_rules:
-            possible = tuple(each for each in possible if self.allows(session, each, resource, name))
+            authorizer = cast("Authorizer", self.authorizer)
+            possible = tuple(each for each in possible if authorizer.allows(session, each, resource, name))
             if resource is ResourceType.CLUSTER and Operation.DESCRIBE not in possible:
                 return 0
         return sum(1 << each for each in possible)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kbroker.broker.config_notices import ConfigNotices
 from kbroker.broker.control_requests import ControlRequestQueue, CutsEnded, OwnRequest
@@ -73,6 +73,19 @@ SESSION_TIMEOUTS = 2
 """How often zookeeper.session.timeout.ms the broker id may be taken: after once, a former life is over for sure."""
 
 
+class Image(Protocol):
+    """What is known of a part of the metadata store."""
+
+    def begin(self, now_ms: int) -> Procedure[None]:
+        """A session begins: all of it is read, before the broker registers."""
+
+    def node_changed(self, change: NodeChanged, now_ms: int) -> bool:
+        """A watch has fired; whether it was this one's."""
+
+
+ImageT = TypeVar("ImageT", bound=Image)
+
+
 class Taken(NamedTuple):
     """The broker id is another session's. by: in words."""
 
@@ -130,6 +143,7 @@ class ControlPlane:
         self._patience = scheduler.alarm(self._is_still_taken)
         self.producer_ids = ProducerIds(broker_id, self._steps, tell)
         self.notices = ConfigNotices(broker_id, configs, replicas, self._steps, scheduler, tell)
+        self._images: list[Image] = [self.notices]
 
     @property
     def ready(self) -> bool:
@@ -162,6 +176,12 @@ class ControlPlane:
     def run(self, procedure: Procedure[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
         """Have a procedure run on the metadata store. done: gets what it returns. failed: gets what it raises."""
         self._steps.run(procedure, done, failed)
+
+    def keep(self, make: Callable[[Steps], ImageT]) -> ImageT:
+        """Have an image of the metadata store, which is read in each session, and told of nodes that have changed."""
+        image = make(self._steps)
+        self._images.append(image)
+        return image
 
     # -- facts
 
@@ -279,7 +299,8 @@ class ControlPlane:
             Get(config_path("brokers", ALL_BROKERS)),
         ]
         self.notices.set_broker(own=decode_config(own.data), default=decode_config(default.data))
-        yield from self.notices.begin(self._clock.now_ms())
+        for image in self._images:
+            yield from image.begin(self._clock.now_ms())
         path = broker_path(self.broker_id)
         while True:
             (made,) = yield [Create(path, self._registration(), ephemeral=True)]
@@ -352,7 +373,7 @@ class ControlPlane:
             and self.control_requests.broker_epoch < 0
         ):
             self._join(self._session)
-        elif not self.notices.node_changed(change, now_ms):
+        elif not any(image.node_changed(change, now_ms) for image in self._images):
             self.controller.node_changed(change)
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kbroker.ports import BROKER_SOFTWARE
 from protocol.namedtuple import NamedTuple
+
+if TYPE_CHECKING:
+    from kbroker.broker.acl_authorizer import Decisions
 
 
 class Principal(NamedTuple):
@@ -23,7 +28,16 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 class Session:
     """One connection as handlers know it, for its whole life."""
 
-    __slots__ = ("client_software", "is_controller", "listener", "peer_host", "peer_port", "principal")
+    __slots__ = (
+        "client_software",
+        "decisions",
+        "is_controller",
+        "listener",
+        "peer_host",
+        "peer_port",
+        "principal",
+        "request",
+    )
 
     def __init__(self, listener: str, peer_host: str, peer_port: int) -> None:
         self.listener = listener  # the name under which it came in: answers advertise this listener's addresses
@@ -31,6 +45,8 @@ class Session:
         self.peer_port = peer_port
         self.principal = ANONYMOUS
         self.client_software = ""  # "name version", from ApiVersions v3+ (KIP-511)
+        self.decisions: Decisions | None = None  # what it may do, as far as it has been asked for (`acl_authorizer.py`)
+        self.request = ""  # the API that was asked for last, where that is asked for
         self.is_controller = False  # has sent LeaderAndIsr, StopReplica or UpdateMetadata
 
     @property

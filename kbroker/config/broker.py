@@ -49,6 +49,10 @@ NO_REPLICAS = "this part of replication is not there yet"
 NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
 NO_SECURITY = "there is no TLS, SASL or access control yet"
 NO_PLUGINS = "Java classes cannot be loaded"
+AUTHORIZERS = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
 
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 LOGIN_EXAMPLE = 'org.apache.zookeeper.server.auth.DigestLoginModule required username="..." password="...";'
@@ -571,6 +575,24 @@ class BrokerConfig(Settings):
         0.5, between(0, 1), dynamic=CLUSTER_WIDE, doc="Uncompacted share of a log that starts work."
     )
 
+    # --- who may do what
+    authorizer_class_name: String = setting(
+        "",
+        Check(f"empty, {AUTHORIZERS[0]}, or {AUTHORIZERS[1]}", lambda value: value in ("", *AUTHORIZERS)),
+        doc="Class that decides who may do what, by access rules; without one each client may do everything.",
+    )
+    super_users: String = setting(
+        "",
+        Check(
+            "principals like User:admin, with a ; between two",
+            lambda value: not value or all(":" in each for each in value.rstrip(";").split(";")),
+        ),
+        doc="Principals that may do everything, also what access rules deny; the brokers should be among them.",
+    )
+    allow_everyone_if_no_acl_found: Boolean = setting(
+        False, doc="Whether all clients may do everything with a resource that no access rule is about."
+    )
+
     # --- accepted: Java's threads, sweeps, plugins
     num_network_threads: Int = setting(
         3, at_least(1), dynamic=CLUSTER_WIDE, unused=ONE_THREAD, doc="Threads for the network."
@@ -591,9 +613,6 @@ class BrokerConfig(Settings):
     )
     controller_quorum_voters: List = setting((), unused=NO_KRAFT, doc="Members of a KRaft quorum.")
     controller_quorum_bootstrap_servers: List = setting((), unused=NO_KRAFT, doc="Addresses of a KRaft quorum.")
-    authorizer_class_name: String = setting(
-        "", empty(NO_SECURITY), doc="Class that decides who may do what; must not be set."
-    )
     create_topic_policy_class_name: Class | None = setting(
         None, empty(NO_PLUGINS), doc="Class that checks new topics; must not be set."
     )

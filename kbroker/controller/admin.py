@@ -157,7 +157,7 @@ class Admin:
 
     def create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> Pending[Made]:
         """Make topics; each succeeds or fails by itself."""
-        return self._start(self._create(topics, validate_only))
+        return self.start(self._create(topics, validate_only))
 
     def auto_create(self, topics: Sequence[NewTopic]) -> dict[str, Pending[Made]]:
         """Make topics because somebody asked for them; once, however many ask. The controller does, if it is another.
@@ -166,34 +166,35 @@ class Admin:
         """
         found = {topic.name: self._auto.get(topic.name) for topic in topics}
         new = [topic for topic in topics if found[topic.name] is None]
-        begun = self._start(self._create_for_use(new)) if new else None
+        begun = self.start(self._create_for_use(new)) if new else None
         if begun is not None and not begun.is_over:
             self._auto |= dict.fromkeys((topic.name for topic in new), begun)
         return {name: pending or cast("Pending[Made]", begun) for name, pending in found.items()}
 
     def delete(self, topics: Sequence[str]) -> Pending[Deleted]:
         """Ask for the deletion of topics. The value says which requests were taken down; the controller obeys them."""
-        return self._start(self._delete(topics))
+        return self.start(self._delete(topics))
 
     def grow(self, growths: Sequence[Growth], *, validate_only: bool) -> Pending[Grown]:
         """Give topics more partitions; each succeeds or fails by itself. The value: how many they have."""
-        return self._start(self._grow(growths, validate_only))
+        return self.start(self._grow(growths, validate_only))
 
     # -- settings
 
     def read_configs(self, entities: Sequence[tuple[str, str]]) -> Pending[dict[tuple[str, str], dict[str, str]]]:
         """What is set for some entities. entities: (kind, name), as in `/config/KIND/NAME`."""
-        return self._start(self._read_configs(entities))
+        return self.start(self._read_configs(entities))
 
     def change_configs(
         self, changes: Mapping[tuple[str, str], Change], *, validate_only: bool
     ) -> Pending[dict[tuple[str, str], dict[str, str] | KafkaError]]:
         """Change what is set for some entities, and notify all brokers. The value: what is set now, or why not."""
-        return self._start(self._change_configs(changes, validate_only))
+        return self.start(self._change_configs(changes, validate_only))
 
     # -- running
 
-    def _start(self, procedure: Procedure[T]) -> Pending[T]:
+    def start(self, procedure: Procedure[T]) -> Pending[T]:
+        """Run a procedure on the store, for a request that waits for it."""
         pending: Pending[T] = Pending()
 
         def done(value: T) -> None:

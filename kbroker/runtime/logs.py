@@ -111,6 +111,8 @@ class JsonFormatter(logging.Formatter):
         """Time (ISO 8601, UTC), level, logger, message, and error with a traceback if there is one."""
         message = shortened(record.getMessage(), MOST_CHARACTERS)
         line: dict[str, object] = {"logger": record.name, "message": message}
+        for name, value in getattr(record, "fields", {}).items():  # of a line that has parts (`broker/audit.py`)
+            line[name] = shortened(value, MOST_CHARACTERS)
         if record.exc_info:
             error = self.formatException(record.exc_info)
             line["error"] = "\n".join(shortened(each, MOST_CHARACTERS) for each in error.split("\n"))

@@ -23,7 +23,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
-from kbroker.broker.authorizer import AuthHelper
 from kbroker.broker.broker import Broker
 from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.broker.facts import BrokerConfigChanged, EndpointsChanged, FactQueue, JobDone, Leave, tell_of_end
@@ -486,12 +485,11 @@ class Node:
 
             self._name_pool.run(job.run, lambda error: tell_of_end(Errand(job, owner), error, tell))
 
-        broker.auth_helper = AuthHelper(
-            BrokersOnly(
+        broker.auth_helper.control_listener = control_listener
+        if broker.auth_helper.authorizer is None:
+            broker.auth_helper.authorizer = BrokersOnly(
                 broker.plane, addresses_of, look_up, broker.tell, alone=alone, control_listener=control_listener
-            ),
-            control_listener,
-        )
+            )
         self.core = host.make_core(broker, clock.now_ms())
         self.server = Server(loop, self.core, clock, self._pool, _limits(self.config, host.shares))
         self._receive = deliver

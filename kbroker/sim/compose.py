@@ -37,9 +37,10 @@ def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
         for session in list(ensemble.sessions):
             ensemble.end_session(session)
         broker = join(machine)
-        broker.auth_helper.authorizer = BrokersOnly(
-            broker.plane, lambda host: [host], broker.give, broker.tell, alone=True, control_listener=""
-        )
+        if broker.auth_helper.authorizer is None:
+            broker.auth_helper.authorizer = BrokersOnly(
+                broker.plane, lambda host: [host], broker.give, broker.tell, alone=True, control_listener=""
+            )
         return broker
 
     return compose

@@ -58,8 +58,8 @@ def marked(folder: Path, *lines: str) -> str:
         ("log.dirs=", "log.dirs=: allowed: at least one directory"),
         (
             "authorizer.class.name=some.Authorizer",
-            "authorizer.class.name=some.Authorizer: allowed: text, empty: there is no TLS, SASL or access control yet "
-            "(--override)",
+            "authorizer.class.name=some.Authorizer: allowed: text, empty, kafka.security.authorizer.AclAuthorizer, or "
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer (--override)",
         ),
         ("foo", "--override 'foo': allowed: key=value"),
     ],

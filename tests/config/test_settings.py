@@ -39,7 +39,8 @@ def allows(key: str, text: str) -> bool:
         ("compression.gzip.level", "10"),
         ("compression.gzip.level", "0"),
         ("message.format.version", "three"),
-        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
+        ("authorizer.class.name", "some.Authorizer"),
+        ("super.users", "User:a;b"),
         ("remote.storage.enable", "true"),
         ("zookeeper.ssl.keystore.type", "JKS"),
         ("zookeeper.ssl.cipher.suites", "TLS_AES_256_GCM_SHA384"),
@@ -151,12 +152,14 @@ def kafka(scope: str, each: Setting) -> dict[str, str]:
 
 
 OWN_CHOICE = {
+    "allow.everyone.if.no.acl.found",  # of the authorizer in Kafka, as is super.users: read by it, never listed
     "cluster.id",  # given to kafka-storage in Kafka
     "kbroker.metrics.listener",  # unknown to Kafka, as is the next
     "kbroker.zookeeper.sasl.jaas.config",
     "leader.replication.throttled.rate",  # exist only dynamically, DescribeConfigs never lists them
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
+    "super.users",
     "transaction.version",  # a feature that a cluster agrees upon, not a setting
 }
 
