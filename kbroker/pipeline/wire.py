@@ -21,9 +21,10 @@ import pyarrow as pa
 from kbroker.log.checkpoints import format_uuid
 from kbroker.pipeline.columns import Damage, Producer, Span, decoded, last_offset, position_of
 from kbroker.pipeline.errors import PipelineError
-from kbroker.pipeline.security import Security
+from kbroker.pipeline.security import log_in, security_of, wrapped
 from kbroker.pipeline.settings import check_names
 from kbroker.runtime.blocking import BlockingConnection, connect
+from kbroker.security.client import ClientSecurity
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID, Message
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -73,7 +74,7 @@ class Settings(NamedTuple):
     """Where a cluster is. bootstrap: host:port, several with commas. patience_s: how long it may be away."""
 
     bootstrap: str
-    security: Security = Security()
+    security: ClientSecurity = ClientSecurity()
     client_id: str = "kbroker-pipeline"
     patience_s: float = PATIENCE_S
 
@@ -85,7 +86,7 @@ class Settings(NamedTuple):
         if not re.fullmatch("[0-9]{1,10}", timeout_ms):
             raise PipelineError(f"default.api.timeout.ms={timeout_ms}: it is a number of ms")
         name = options.get("client.id", "kbroker-pipeline")
-        return cls(bootstrap, Security.of(options), name, int(timeout_ms) / 1000)
+        return cls(bootstrap, security_of(options), name, int(timeout_ms) / 1000)
 
 
 class PartitionEnd(NamedTuple):
@@ -120,13 +121,14 @@ class Connection(BlockingConnection):
     def __init__(self, settings: Settings, host: str, port: int, answer_s: float = ANSWER_S) -> None:
         """answer_s: how long an answer is waited for. Raises OSError; PipelineError if it does not let us in."""
         security = settings.security
-        sock = security.wrapped(connect(host, port, min(CONNECT_S, answer_s)), host)
-        authenticates = security.login is not None
-        super().__init__(sock, settings.client_id, answer_s=answer_s, negotiates=True, authenticates=authenticates)
+        sock = wrapped(security, connect(host, port, min(CONNECT_S, answer_s)), host)
+        super().__init__(
+            sock, settings.client_id, answer_s=answer_s, negotiates=True, authenticates=security.login is not None
+        )
         try:
             self.negotiate()
-            if authenticates:
-                security.log_in(self.ask, f"{host}:{port}")
+            if security.login is not None:
+                log_in(security, self.ask, f"{host}:{port}")
                 self.protocol.authenticated()
         except BaseException:
             self.close()

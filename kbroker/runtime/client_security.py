@@ -1,7 +1,7 @@
-"""What a client needs of files and of the net to show who it is: a TLS context, and tokens of OAUTHBEARER.
+"""What a client needs of files and of the net to show who it is: TLS, tokens of OAUTHBEARER, and the login itself.
 
-Called by the command line and by the pipeline, with what `kbroker.security.client` has read from settings. Every fault
-is a ValueError of one line that names the setting, and never says a password or a token.
+Called by the command line, the pipeline and brokers for tests, with what `kbroker.security.client` has read from
+settings. Every fault is a ValueError of one line that names the setting, and never says a password or a token.
 """
 
 from __future__ import annotations
@@ -9,10 +9,16 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 import ssl
 import time
+from collections.abc import Callable, Generator
+from typing import Any
 
-from kbroker.security.client import ClientSecurity, Login, Store
+from kbroker.security.client import OAUTHBEARER, PLAIN, ClientSecurity, Login, Store
+from protocol.errors import ErrorCode
+from protocol.message import Message
+from protocol.messages.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 
 TOKEN_S = 3600.0  # of a token that nothing is known about but that we have just got it; and of one not signed
 FRESH = 0.8  # of a token's life, after which another is fetched
@@ -44,6 +50,48 @@ def context_of(security: ClientSecurity) -> ssl.SSLContext:
     if security.certificate is not None and security.key is not None:
         _show(context, security.certificate, security.key, security.key_password)
     return context
+
+
+def wrapped(security: ClientSecurity, plain: socket.socket, host: str) -> socket.socket:
+    """The connection, inside TLS if that is wanted. Raises: OSError; ValueError, and then it is closed."""
+    if not security.tls:
+        return plain
+    try:
+        context = context_of(security)
+    except ValueError:
+        plain.close()
+        raise
+    return context.wrap_socket(plain, server_hostname=host)
+
+
+def log_in(login: Login, ask: Callable[[Message], Any], address: str) -> None:
+    """Show a broker who we are. ask: sends a request, returns its answer. Raises: ValueError."""
+    said = _said(login)
+    token = next(said)
+    agreed = ask(SaslHandshakeRequest(mechanism=login.mechanism))
+    if agreed.error_code:
+        offered = ", ".join(agreed.mechanisms) or "none"
+        raise ValueError(f"{address} does not take sasl.mechanism={login.mechanism}; it takes: {offered}")
+    while True:
+        answer = ask(SaslAuthenticateRequest(auth_bytes=token))
+        if answer.error_code:
+            reason = answer.error_message or ErrorCode.of(answer.error_code).message
+            raise ValueError(f"{address} does not let {login.user or 'us'!r} in: {reason}")
+        try:
+            token = said.send(answer.auth_bytes)
+        except StopIteration:
+            return
+
+
+def _said(login: Login) -> Generator[bytes, bytes, None]:
+    """What is said to the broker, one message for each of its answers. Raises: ValueError."""
+    if login.mechanism == PLAIN:
+        yield f"\0{login.user}\0{login.password}".encode()
+    elif login.mechanism == OAUTHBEARER:
+        if (yield f"n,,\1auth=Bearer {Tokens(login).token()}\1\1".encode()):
+            yield b"\1"  # the broker has said what is wrong, and says it again as an error
+    else:
+        raise ValueError(f"sasl.mechanism={login.mechanism}: not spoken here; allowed: {PLAIN}, {OAUTHBEARER}")
 
 
 def _show(context: ssl.SSLContext, certificate: Store, key: Store, password: str) -> None:
