@@ -24,6 +24,7 @@ COMMANDS = {
         "Transactions: list, describe, find hanging ones, abort.",
     ),
     "configs": ("kbroker.cli.configs:configs", "Describe and alter settings of topics and brokers."),
+    "users": ("kbroker.cli.users:users", "Who may log in by SCRAM: list, create, alter, delete."),
     "cluster": ("kbroker.cli.cluster:cluster", "Brokers of a cluster, their log directories and API versions."),
     "reassign": ("kbroker.cli.reassign:reassign", "Move partitions between brokers."),
     "elect-leaders": ("kbroker.cli.elect_leaders:elect_leaders", "Have partitions led by their first replica again."),

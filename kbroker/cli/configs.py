@@ -181,7 +181,7 @@ def _alter(admin: KafkaAdminClient, kind: str, name: str | None, options: Mappin
     changes: dict[str, Any] = {}
     if options["add_config_file"]:
         changes.update({key: ("SET", value) for key, value in properties_of(options["add_config_file"]).items()})
-    changes.update({key: ("SET", value) for key, value in _pairs(options["add_config"] or "").items()})
+    changes.update({key: ("SET", value) for key, value in pairs(options["add_config"] or "").items()})
     changes.update({key.strip(): ("DELETE", None) for key in (options["delete_config"] or "").split(",") if key})
     if not changes:
         raise click.UsageError("--alter wants --add-config, --add-config-file or --delete-config")
@@ -205,18 +205,18 @@ def _changed(kind: str, name: str, changes: Mapping[str, tuple[str, str | None]]
     return {"entity_type": kind, "entity": name, "set": set_to, "deleted": deleted}
 
 
-def _pairs(text: str) -> dict[str, str]:
-    """`a=1,b=[2,3]`: commas between brackets are a value's own."""
-    pairs: list[str] = [""]
+def pairs(text: str) -> dict[str, str]:
+    """`a=1,b=[2,3]`: commas between brackets are a value's own. Raises: UsageError."""
+    parts: list[str] = [""]
     depth = 0
     for character in text:
         depth += (character == "[") - (character == "]")
         if character == "," and depth == 0:
-            pairs.append("")
+            parts.append("")
         else:
-            pairs[-1] += character
+            parts[-1] += character
     found: dict[str, str] = {}
-    for pair in filter(None, pairs):
+    for pair in filter(None, parts):
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise click.UsageError(f"--add-config {pair}: write it as KEY=VALUE")
