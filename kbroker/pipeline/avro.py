@@ -87,7 +87,7 @@ class Avro:
             for each in references.values():
                 fastavro.parse_schema(json.loads(each), named_schemas=self._named)
             parsed = fastavro.parse_schema(json.loads(text), named_schemas=self._named)
-        except Exception as error:  # whatever a library raises of what is no schema
+        except Exception as error:  # libraries raise many kinds of errors for what is no schema
             raise ValueError(f"the schema is no Avro: {error or type(error).__name__}") from None
         self.kind, self._read = self._node(parsed, ())
 

@@ -32,7 +32,7 @@ class JsonSchema:
             self._root = json.loads(text)
             self._others = {name: json.loads(each) for name, each in references.items()}
             self._validator = _validator(self._root, self._others)
-        except Exception as error:  # whatever a library raises of what is no schema
+        except Exception as error:  # libraries raise many kinds of errors for what is no schema
             raise ValueError(f"the schema is no JSON Schema: {_first(error)}") from None
         self.kind, self._shape = self._node(self._root, self._root, ())
 

@@ -95,7 +95,7 @@ class Protobuf:
         try:
             self._parse(body)
             self._columns(pa.array([body], pa.binary()))
-        except Exception as error:  # whatever a decoder raises of bytes that are not its own
+        except Exception as error:  # decoders raise many kinds for bytes that are not their own
             return " ".join(str(error).split()) or type(error).__name__
         return None
 

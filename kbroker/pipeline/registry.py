@@ -49,7 +49,7 @@ class Registry:
         own = {"url": access.url, "timeout": ANSWER_S, "max.retries": retries}
         try:
             self._client = SchemaRegistryClient({**access.settings, **own})
-        except Exception as error:  # whatever it raises of its settings, or of a file that they name
+        except Exception as error:  # of its settings, or of a file that they name
             raise PipelineError(f"--schema-registry-url {access.url}: {_line(error)}") from None
         self._schemas: dict[int, Schema | str] = {}
         self._versions: dict[tuple[str, int], Schema] = {}
