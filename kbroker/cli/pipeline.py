@@ -47,7 +47,7 @@ def pipeline() -> None:
 def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that every job has."""
     options = [
-        click.option("--master", default="local[*]", show_default=True, help="Where Spark runs."),
+        click.option("--master", help="Where Spark runs; if not given where its own settings say, else local[*]."),
         click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="A Kafka client setting."),
         click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark."),
         click.option(
@@ -300,8 +300,9 @@ def _run(
         for side in sides:
             _greet(side())
         conf = _pairs(given["confs"], "--conf")
-        _tell(f"starting Spark on {given['master']}")
-        spark = session.start(given["master"], jar_folder=given["jar_folder"], conf=conf)
+        master = session.master_of(given["master"], conf)
+        _tell(f"starting Spark on {master}" if master else "starting Spark where its settings say")
+        spark = session.start(master, jar_folder=given["jar_folder"], conf=conf)
         _tell(doing)
         with _bar(spark, doing) as say:
             summary = job(spark, say)

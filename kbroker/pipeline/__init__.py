@@ -4,7 +4,8 @@
 `pip install '.[pipeline]'`; nothing of a broker is imported here but file formats, nothing of Spark by a broker.
 
 - `archive`, `replay`, `mirror`, `audit`, `profile`, `compact_check`, `convert`: a job each.
-- `source`: `spark.read.format("kbroker")` without any jar; `register(spark)` makes it known to a session.
+- `source`: `spark.read.format("kbroker")` without any jar; `register(spark)` makes it known to a session, and
+  `load(spark, **options)` reads a batch on versions of Spark that have no data sources in Python (`versions`).
 - `kafka`: topics as DataFrames. `wire`: a small client of the protocol. `columns`: log bytes and Arrow.
 - `ahead`, `session`, `jars`, `storage`, `names`, `errors`: what the jobs stand on.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def register(spark: SparkSession) -> None:
@@ -22,3 +23,10 @@ def register(spark: SparkSession) -> None:
     from kbroker.pipeline.source import register as known
 
     known(spark)
+
+
+def load(spark: SparkSession, **options: str) -> DataFrame:
+    """A batch by the options of `format("kbroker")`, on any version of Spark."""
+    from kbroker.pipeline.source import load as loaded
+
+    return loaded(spark, **options)

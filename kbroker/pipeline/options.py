@@ -30,7 +30,10 @@ _KNOWN = {
         "endingOffsetsByTimestamp",
         "startingOffsetsByTimestampStrategy",
         "minPartitions",
+        "maxRecordsPerPartition",
         "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
         "failOnDataLoss",
         "recreated",
         "includeHeaders",
@@ -53,6 +56,8 @@ _WORDS = {
     "kafka.isolation.level": ("read_uncommitted", "read_committed"),
 }
 """Options of which a typing error would pass for the other word."""
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 class Options:
@@ -88,6 +93,15 @@ class Options:
         if not re.fullmatch(r"\d+", text):
             raise PipelineError(f"option {name}: {text!r} is no number")
         return int(text)
+
+    def seconds(self, name: str, default: str) -> float:
+        """An option that is a time as Spark writes it: 500ms, 30s, 15m, 2h, 1d; without a unit ms. Raises
+        PipelineError."""
+        text = (self.get(name) or default).strip().lower()
+        found = re.fullmatch(r"(\d+)\s*(us|ms|s|m|min|h|d)?", text)
+        if not found:
+            raise PipelineError(f"option {name}: {text!r} is no time: write 30s, 15m or 2h")
+        return int(found[1]) * _SECONDS[found[2] or "ms"]
 
     def parsed(self, name: str, default: str) -> Any:
         """An option that is a word or JSON. Raises PipelineError."""
@@ -140,9 +154,13 @@ class Options:
             raise PipelineError(f"one of the options {', '.join(CHOICES)} is needed")
         if not (self.get(chosen[0]) or "").strip(" ,") or self.parsed(chosen[0], "-") == {}:
             raise PipelineError(f"option {chosen[0]}: no topic is named")
-        for name in ("minPartitions", "maxOffsetsPerTrigger"):
+        for name in ("minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
             if self.number(name) == 0:
                 raise PipelineError(f"option {name}: it is 1 at least")
+        least, most = self.number("minOffsetsPerTrigger"), self.number("maxOffsetsPerTrigger")
+        if least and most and least > most:
+            raise PipelineError(f"option minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, {most}")
+        self.seconds("maxTriggerDelay", "15m")
 
     @property
     def settings(self) -> Settings:

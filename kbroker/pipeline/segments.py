@@ -35,13 +35,22 @@ _TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative", ">u4")])
 
 
 class Wanted(NamedTuple):
-    """Which records a query asks for; all of them if nothing else is said. end: not with it. since: ms."""
+    """Which records a query asks for; all of them if nothing else is said. end: not with it. since: ms. keys: a reader
+    looks at them, `plan` does not."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     start: int = 0
     end: int = LAST_OFFSET
     since: int | None = None
+    keys: frozenset[bytes] | None = None
+
+    def has(self, place: tuple[str, int]) -> bool:
+        """Whether a partition is one of those that are asked for."""
+        topic, partition = place
+        return (self.topics is None or topic in self.topics) and (
+            self.partitions is None or partition in self.partitions
+        )
 
 
 class Segment(NamedTuple):

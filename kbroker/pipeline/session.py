@@ -7,6 +7,7 @@ is there until a job has done its work. A session given to a job by somebody els
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 from kbroker.pipeline import jars
 from kbroker.pipeline.errors import PipelineError
 
+HERE = "local[*]"
 LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -43,16 +45,39 @@ _LOGS: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
 """Where the error stream goes of a session's JVM."""
 
 
+def master_of(given: str | None, conf: Mapping[str, str]) -> str | None:
+    """Where Spark runs: where its user says; None where Spark's own settings say it, as spark-submit's do on YARN and
+    Kubernetes; else on this machine."""
+    if given or "spark.master" in conf:
+        return given or conf["spark.master"]
+    home = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    defaults = Path(home, "spark-defaults.conf")
+    is_told = (
+        "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started this
+        or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+        or (defaults.is_file() and re.search(r"(?m)^\s*spark\.master[\s=]", defaults.read_text()))
+    )
+    return None if is_told else HERE
+
+
 def start(
-    master: str = "local[*]", *, jar_folder: str | None = None, conf: Mapping[str, str] | None = None
+    master: str | None = HERE, *, jar_folder: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session. jar_folder: of jars beside Spark's. conf: its settings beyond, or instead of, ours.
+    """A session. master: None where Spark's own settings say it. jar_folder: of jars beside Spark's. conf: its settings
+    beyond, or instead of, ours.
 
     Raises PipelineError.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
-    settings = {**ALWAYS, **(LOCAL if master.startswith("local") else {}), **jars.settings(jar_folder), **(conf or {})}
-    builder = SparkSession.builder.master(master).appName("kbroker pipeline")
+    settings = {
+        **ALWAYS,
+        **(LOCAL if master and master.startswith("local") else {}),
+        **jars.settings(jar_folder),
+        **(conf or {}),
+    }
+    builder = SparkSession.builder.appName("kbroker pipeline")
+    if master:
+        builder = builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
     with _quiet() as log:
@@ -60,7 +85,9 @@ def start(
             spark = builder.getOrCreate()
         except Exception as error:
             why = _last_words(Path(log).read_text(errors="replace")) or error
-            raise PipelineError(f"Spark does not start on {master}: {why} (all of it: {log})") from error
+            raise PipelineError(
+                f"Spark does not start{f' on {master}' if master else ''}: {why} (all of it: {log})"
+            ) from error
     if SHUFFLE not in settings:
         spark.conf.set(SHUFFLE, str(max(8, 2 * spark.sparkContext.defaultParallelism)))
     _LOGS[spark] = log

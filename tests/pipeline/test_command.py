@@ -156,3 +156,21 @@ def test_a_summary_has_a_line_for_each_topic_and_each_of_its_changes() -> None:
         "    change format v0, saves 2.0 %",
         "  groups g: none",
     ]
+
+
+def test_where_spark_runs_is_its_settings_affair_unless_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert session.master_of(None, {}) == "local[*]"
+    assert session.master_of("spark://here:7077", {}) == "spark://here:7077"
+    assert session.master_of(None, {"spark.master": "local[1]"}) == "local[1]"
+    (tmp_path / "spark-defaults.conf").write_text("# spark.master none\nspark.app.name x\n")
+    assert session.master_of(None, {}) == "local[*]"
+    (tmp_path / "spark-defaults.conf").write_text("spark.app.name x\nspark.master  yarn\n")
+    assert session.master_of(None, {}) is None
+    monkeypatch.setenv("SPARK_CONF_DIR", "/nosuch")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master k8s://there pyspark-shell")
+    assert session.master_of(None, {}) is None

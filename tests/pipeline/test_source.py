@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.pipeline import audit, columns, register, segments
+from kbroker.pipeline import audit, columns, load, register, segments
 from kbroker.pipeline.columns import Span
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
@@ -219,6 +219,125 @@ def test_a_stream_reads_in_steps_and_goes_on_from_its_checkpoint(
     assert counts == [400, 200, 10]
 
 
+def test_columns_that_are_not_asked_for_are_not_read(
+    spark: Any, source: Source, cluster: Cluster, broker: Any, topic: str
+) -> None:
+    fill(cluster, topic, [records(300)])
+    reader = spark.read.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap).option("subscribe", topic)
+    assert reader.schema("offset bigint, key binary").load().where("offset < 7").count() == 7
+    (part,) = (few := KbrokerSource(given_of(source, topic)).reader(of_ddl("value binary, offset bigint"))).partitions()
+    assert {tuple(batch.schema.names) for batch in few.read(part)} == {("value", "offset")}
+    disk = spark.read.format("kbroker").schema("offset bigint").load(str(broker.data / f"{topic}-0"))
+    assert (disk.columns, disk.count()) == (["offset"], 300)
+    for ddl, why in (
+        ("nosuch int", "there is no column 'nosuch'; there are: key, "),
+        ("offset int", "column offset is big"),
+    ):
+        with pytest.raises(PipelineError, match=why):
+            KbrokerSource(given_of(source, topic)).reader(of_ddl(ddl))
+
+
+def given_of(source: Source, topic: str, **options: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": source.bootstrap, "subscribe": topic, **options}
+
+
+def of_ddl(ddl: str) -> Any:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromDDL(ddl)
+
+
+def test_a_condition_on_the_key_leaves_its_records_alone_on_the_way_to_spark(
+    spark: Any, source: Source, cluster: Cluster, broker: Any, topic: str
+) -> None:
+    from pyspark.sql.datasource import EqualTo, In
+
+    fill(cluster, topic, [records(300), records(200, 2)])
+    every = [each for each in [*records(300), *records(200, 2)] if each.key == b"key-1"]
+    condition = "key = cast('key-1' as binary)"
+    assert wire(spark, source, topic).where(condition).count() == len(every)
+    for options in (given_of(source, topic), {"path": str(broker.data), "subscribe": topic}):
+        reader = KbrokerSource(options).reader(None)
+        list(reader.pushFilters([EqualTo(("key",), b"key-1"), In(("key",), (b"key-1", b"key-2"))]))
+        found = [batch for part in reader.partitions() for batch in reader.read(part)]
+        assert sum(batch.num_rows for batch in found) == len(every)
+
+
+def test_a_condition_on_time_begins_where_the_first_record_is_young_enough(
+    spark: Any, source: Source, cluster: Cluster, topic: str
+) -> None:
+    from pyspark.sql.datasource import GreaterThanOrEqual
+
+    fill(cluster, topic, [records(300), records(20)])
+    since = T0 + 250_000
+
+    def parts(moment: int) -> list[tuple[int, int, int]]:
+        reader = KbrokerSource(given_of(source, topic)).reader(None)
+        list(reader.pushFilters([GreaterThanOrEqual(("timestampMs",), moment)]))
+        return [each.span[1:] for each in reader.partitions() if isinstance(each, WirePart)]
+
+    assert parts(since) == [(0, 250, 300)]
+    assert parts(T0 + 10**9) == []
+    assert parts(-1) == parts(0) == [(0, 0, 300), (1, 0, 20)]
+    frame = wire(spark, source, topic)
+    assert frame.where(f"timestampMs >= {since}").count() == sum(each.timestamp >= since for each in records(300))
+
+
+def test_tasks_have_no_more_records_than_is_said(source: Source, cluster: Cluster, topic: str) -> None:
+    fill(cluster, topic, [records(300), records(20)])
+    reader = KbrokerSource(given_of(source, topic, maxRecordsPerPartition="100", minPartitions="2")).reader(None)
+    found = [each.span[1:] for each in reader.partitions() if isinstance(each, WirePart)]
+    assert found == [(0, 0, 100), (0, 100, 200), (0, 200, 300), (1, 0, 20)]
+
+
+def test_a_stream_waits_for_enough_but_not_for_too_long(
+    source: Source, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("kbroker.pipeline.source.time.monotonic", lambda: now[0])
+    fill(cluster, topic, [records(30)])
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "20", "maxTriggerDelay": "10s"}
+    stream = WireStream(Options(given_of(source, topic, **options)))
+    read = stream.latestOffset(stream.initialOffset())
+    assert read[topic]["0"] == 30
+    fill(cluster, topic, [records(10)])
+    assert stream.latestOffset(read) == read
+    now[0] = 10.0
+    assert stream.latestOffset(read)[topic]["0"] == 40
+    assert stream.latestOffset(read) == read  # and then it waits again
+    fill(cluster, topic, [records(10)])
+    assert stream.latestOffset(read)[topic]["0"] == 50
+
+
+@pytest.mark.parametrize(("text", "found"), [("15m", 900), ("500ms", 0.5), ("20", 0.02), ("2 h", 7200), ("1d", 86_400)])
+def test_times_are_as_spark_writes_them(text: str, found: float) -> None:
+    assert Options({"maxTriggerDelay": text}).seconds("maxTriggerDelay", "1s") == found
+
+
+def test_a_batch_that_ends_without_its_start_known_tells_of_a_topic_made_again(
+    source: Source, cluster: Cluster, topic: str
+) -> None:
+    """Spark before 4.2 does not say where a stream stands."""
+    fill(cluster, topic, [records(30)])
+    given = given_of(source, topic, startingOffsets="earliest")
+    strict, lenient = (WireStream(Options({**given, "recreated": word})) for word in ("stop", "continue"))
+    read = strict.latestOffset()
+    fill(cluster, topic, [records(5)])
+    assert [part.span[2:] for part in strict.partitions(read, strict.latestOffset())] == [(30, 35)]
+    cluster.remove([topic])
+    fill(cluster, topic, [records(10, 2)])
+    with pytest.raises(PipelineError, match=f"topic {topic} was deleted and made again since it was read"):
+        strict.partitions(read, strict.latestOffset())
+    assert [part.span[2:] for part in lenient.partitions(read, lenient.latestOffset())] == [(0, 10)]
+
+
+def test_load_reads_what_the_data_source_reads(spark: Any, source: Source, cluster: Cluster, topic: str) -> None:
+    fill(cluster, topic, [records(300), []])
+    cluster.create(f"{topic}-empty", 1)
+    assert rows(load(spark, **given_of(source, topic))) == rows(wire(spark, source, topic))
+    assert load(spark, **given_of(source, f"{topic}-empty")).collect() == []
+
+
 def test_a_stream_tells_of_a_topic_that_was_made_anew(source: Source, cluster: Cluster, topic: str) -> None:
     given = {"kafka.bootstrap.servers": source.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     strict, lenient = (WireStream(Options({**given, "failOnDataLoss": flag})) for flag in ("true", "false"))
@@ -310,6 +429,12 @@ def _topic_a(cluster: Cluster) -> None:
         ),
         ({"subscribe": "a", "startingOffsets": '{"a": {"0": 80}}'}, "a-0 would be read from 80, beyond 10"),
         ({"subscribe": "a", "endingOffsets": '{"a": {"0": 80}}'}, "a-0 ends at 10, before 80"),
+        ({"subscribe": "a", "maxRecordsPerPartition": "0"}, "option maxRecordsPerPartition: it is 1 at least"),
+        ({"subscribe": "a", "maxTriggerDelay": "soon"}, "option maxTriggerDelay: 'soon' is no time: write 30s"),
+        (
+            {"subscribe": "a", "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+            "option minOffsetsPerTrigger: 5 is more than maxOffsetsPerTrigger, 4",
+        ),
         ({"subscribe": "a", "minPartitions": "0"}, "option minPartitions: it is 1 at least"),
         ({"subscribe": "a", "minPartitions": "-1"}, "option minPartitions: '-1' is no number"),
         (
