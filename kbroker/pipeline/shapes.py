@@ -1,7 +1,7 @@
 """Types of columns that records are decoded to: Arrow's, of the kinds that Spark and tables have.
 
-Called by the decoders of a registry's formats. Whole numbers are 64 bits wide and others are doubles, also where a schema
-has less: a field that gets wider later stays in its column. Everything may be null.
+Called by the decoders of a registry's formats. Whole numbers are 64 bits wide and others are doubles, also where a
+schema has less: a field that gets wider later stays in its column. Everything may be null.
 """
 
 from __future__ import annotations
