@@ -154,15 +154,22 @@ def assemble(
         strict=strict,
         fetch_regions=fetch_regions,
     )
-    if config.authorizer_class_name:
-        _add_access_rules(broker, config, scheduler)
+    _add_parts(broker, requester, world)
+    return broker
+
+
+def _add_parts(broker: Broker, requester: Requester, world: Surroundings) -> None:
+    """Those that hear facts, and that handlers do not ask."""
+    _, clock, _, scheduler = world
+    plane, replicas = broker.plane, broker.replicas
+    if broker.config.authorizer_class_name:
+        _add_access_rules(broker, broker.config, scheduler)
     broker.add(requester)
     broker.leaving = ControlledShutdown(plane, replicas, requester, clock, scheduler)
     broker.add(broker.leaving)
-    broker.add(ControlSender(plane.controller, requester, tell))
-    broker.add(AlterPartitionManager(replicas, plane, requester, clock, scheduler, tell))
+    broker.add(ControlSender(plane.controller, requester, broker.tell))
+    broker.add(AlterPartitionManager(replicas, plane, requester, clock, scheduler, broker.tell))
     broker.add(ReplicaFetchers(replicas, plane, requester, clock, scheduler))
-    return broker
 
 
 def _add_access_rules(broker: Broker, config: BrokerConfig, scheduler: Scheduler) -> None:
