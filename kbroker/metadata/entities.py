@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
 
 from protocol.namedtuple import NamedTuple
 
@@ -73,9 +72,13 @@ def user_path(user: str) -> str:
 
 def sanitized(name: str) -> str:
     """A name as one node of the store. Source: Sanitizer of Apache Kafka 3.9 (java.net.URLEncoder, by its rules)."""
+    from urllib.parse import quote  # it loads ipaddress, which most brokers never need
+
     return quote(name, safe="", encoding="utf-8", errors="replace").replace("~", "%7E")
 
 
 def desanitized(node: str) -> str:
     """The name that a node stands for."""
+    from urllib.parse import unquote
+
     return unquote(node, encoding="utf-8", errors="replace")
