@@ -13,6 +13,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from kbroker.coordinator import Caller
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Sequence
 
@@ -65,6 +67,11 @@ class Call:
     def ticket(self) -> Ticket:
         """What an answer that comes later is given to, as a `Reply`."""
         raise NotImplementedError
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks, as coordinators know it."""
+        return Caller(self.ticket, self.version, self.client_id or "", f"/{self.session.peer_host}")
 
 
 class Waiting(Protocol):

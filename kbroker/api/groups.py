@@ -139,26 +139,22 @@ def _nobody(key: str, code: ErrorCode) -> Coordinator:
 
 def join_group(request: JoinGroupRequest, call: Call) -> Result:
     """Take part in the next generation; answered when it begins."""
-    return _run(call, call.broker.groups.join(request, _caller(call), call.now_ms))
+    return _run(call, call.broker.groups.join(request, call.caller, call.now_ms))
 
 
 def sync_group(request: SyncGroupRequest, call: Call) -> Result:
     """Bring or fetch the assignment; answered when it is committed."""
-    return _run(call, call.broker.groups.sync(request, _caller(call), call.now_ms))
+    return _run(call, call.broker.groups.sync(request, call.caller, call.now_ms))
 
 
 def heartbeat(request: HeartbeatRequest, call: Call) -> Result:
     """Stay a member, and hear of rebalances."""
-    return _run(call, call.broker.groups.heartbeat(request, _caller(call), call.now_ms))
+    return _run(call, call.broker.groups.heartbeat(request, call.caller, call.now_ms))
 
 
 def leave_group(request: LeaveGroupRequest, call: Call) -> Result:
     """Members go by themselves, or are removed by an administrator."""
-    return _run(call, call.broker.groups.leave(request, _caller(call), call.now_ms))
-
-
-def _caller(call: Call) -> Caller:
-    return Caller(call.ticket, call.version, call.client_id or "", f"/{call.session.peer_host}")
+    return _run(call, call.broker.groups.leave(request, call.caller, call.now_ms))
 
 
 def _run(call: Call, effects: Iterable[Effect]) -> Result:
@@ -181,10 +177,10 @@ def offset_commit(request: OffsetCommitRequest, call: Call) -> Result:
             request,
             call,
             OFFSETS_COMMITTED_AT_ONCE,
-            lambda portion, ticket: _commit(portion, call, _caller(call)._replace(call=ticket)),
+            lambda portion, ticket: _commit(portion, call, call.caller._replace(call=ticket)),
             lambda topics: OffsetCommitResponse(topics=topics),
         )
-    return _commit(request, call, _caller(call))
+    return _commit(request, call, call.caller)
 
 
 def _commit(request: OffsetCommitRequest, call: Call, caller: Caller) -> Result:
@@ -314,7 +310,7 @@ def offset_delete(request: OffsetDeleteRequest, call: Call) -> Result:
         for each in topic.partitions
         if cache.partition(topic.name, each.partition_index) is None
     }
-    return _run(call, call.broker.groups.delete_offsets(request, _caller(call), call.now_ms, refused))
+    return _run(call, call.broker.groups.delete_offsets(request, call.caller, call.now_ms, refused))
 
 
 # -- administration
@@ -345,7 +341,7 @@ def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
 def delete_groups(request: DeleteGroupsRequest, call: Call) -> Result:
     """Forget empty groups with their offsets; answered when that is committed. Many are forgotten some at a time."""
     names = list(dict.fromkeys(request.groups_names))
-    caller = _caller(call)
+    caller = call.caller
     if len(names) <= GROUPS_DELETED_AT_ONCE:
         return _run(call, call.broker.groups.delete_groups(request, caller, call.now_ms))
 

@@ -86,7 +86,7 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) -> Res
     if not partitions:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_names(request.v3_and_below_topics))
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    return _run(call, call.broker.transactions.add_partitions(name, producer, partitions, _caller(call), call.now_ms))
+    return _run(call, call.broker.transactions.add_partitions(name, producer, partitions, call.caller, call.now_ms))
 
 
 def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
@@ -179,7 +179,7 @@ def add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> Result:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     producer = Producer(request.producer_id, request.producer_epoch)
     name = request.transactional_id
-    return _run(call, call.broker.transactions.add_offsets(name, producer, partition, _caller(call), call.now_ms))
+    return _run(call, call.broker.transactions.add_offsets(name, producer, partition, call.caller, call.now_ms))
 
 
 def end_txn(request: EndTxnRequest, call: Call) -> Result:
@@ -188,7 +188,7 @@ def end_txn(request: EndTxnRequest, call: Call) -> Result:
     ended = call.broker.transactions.end(
         request.transactional_id,
         producer,
-        _caller(call),
+        call.caller,
         call.now_ms,
         commit=request.committed,
     )
@@ -221,10 +221,10 @@ def _commit_all(request: TxnOffsetCommitRequest, call: Call, where: TopicPartiti
             request,
             call,
             OFFSETS_COMMITTED_AT_ONCE,
-            lambda portion, ticket: _commit_offsets(portion, call, _caller(call)._replace(call=ticket), where),
+            lambda portion, ticket: _commit_offsets(portion, call, call.caller._replace(call=ticket), where),
             lambda topics: TxnOffsetCommitResponse(topics=topics),
         )
-    _commit_offsets(request, call, _caller(call), where)
+    _commit_offsets(request, call, call.caller, where)
     return LATER
 
 
@@ -254,10 +254,6 @@ def _commit_offsets(request: TxnOffsetCommitRequest, call: Call, caller: Caller,
                 refused.setdefault((topic.name, each.partition_index), told)
     effects = broker.groups.commit_offsets_in_transaction(request, caller, call.now_ms, refused)
     broker.group_runtime.carry_out(effects, call.now_ms)
-
-
-def _caller(call: Call) -> Caller:
-    return Caller(call.ticket, call.version, call.client_id or "", f"/{call.session.peer_host}")
 
 
 def _run(call: Call, effects: Iterable[Effect]) -> Result:

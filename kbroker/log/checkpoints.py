@@ -7,8 +7,8 @@
 | partition.metadata | `version: 0` | | `topic_id: <base64>` |
 | .kafka_cleanshutdown | JSON: version, brokerEpoch; ours: checksums, partitions | | |
 
-Called by the log, its manager, verification and the tools. The parsers and formatters are pure; only `replace_file` and
-`read_text` touch a disk, through the port. meta.properties has its own file: metaproperties.py.
+Called by the log, its manager, verification and the tools. The parsers and formatters are pure; only `replace_file`,
+`write_file` and `read_text` touch a disk, through the port. meta.properties has its own file: metaproperties.py.
 
 Source: Kafka documentation, implementation, "Log"; KIP-101 (leader epochs), KIP-516 (topic ids), KIP-966 (broker epoch
 in the clean-shutdown marker).
@@ -324,16 +324,21 @@ def replace_file(disk: Disk, folder: str, name: str, content: bytes, *, durable:
     nothing. Raises OSError; then the old file is still there, and perhaps a `.tmp` beside it.
     """
     path, temporary = f"{folder}/{name}", f"{folder}/{name}.tmp"
-    file = disk.open(temporary, "create")
+    write_file(disk, temporary, content)
+    disk.rename(temporary, path)
+    if durable:
+        disk.sync_dir(folder)
+
+
+def write_file(disk: Disk, path: str, content: bytes) -> None:
+    """Write a file, durably, that is to take another's name. Raises OSError."""
+    file = disk.open(path, "create")
     try:
         file.resize(0)
         file.write([content], 0)
         file.sync()
     finally:
         file.close()
-    disk.rename(temporary, path)
-    if durable:
-        disk.sync_dir(folder)
 
 
 def read_text(disk: Disk, folder: str, name: str) -> str | None:

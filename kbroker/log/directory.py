@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS, FOLDER_RETRY_MS, VACATED_NAMES
-from kbroker.log.checkpoints import Sealed, checksums, format_clean_shutdown, format_offsets, replace_file
+from kbroker.log.checkpoints import Sealed, checksums, format_clean_shutdown, format_offsets, replace_file, write_file
 from kbroker.log.config import NEVER, LogConfig
 from kbroker.log.errors import (
     UnforeseenError,
@@ -28,7 +28,7 @@ from kbroker.log.folder import OpenFiles, make_dirs, put_aside
 from kbroker.log.jobs import DeleteJob, FlushJob, SyncJob
 from kbroker.log.known_producers import KnownProducers
 from kbroker.log.log import Log
-from kbroker.log.log_jobs import Job, Later, write_beside
+from kbroker.log.log_jobs import Job, Later
 from kbroker.log.metaproperties import MetaProperties, format_meta_properties
 from kbroker.log.names import (
     CLEAN_SHUTDOWN,
@@ -133,7 +133,7 @@ class Write(NamedTuple):
         """Make the new content durable beside the old. Raises OSError."""
         disk, folder = self.directory.disk, self.folder
         try:
-            write_beside(disk, folder, self.name, self.text.encode())
+            write_file(disk, f"{folder}/{self.name}{PENDING_SUFFIX}", self.text.encode())
         except FileNotFoundError:
             if self.log is None or disk.stat(folder) is not None:  # otherwise the partition was deleted meanwhile
                 raise

@@ -20,11 +20,9 @@ from kbroker.log.names import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     OFFSET_CHECKPOINTS,
-    PENDING_SUFFIX,
     RECOVERY_POINTS,
     TopicPartition,
 )
-from kbroker.ports import Disk
 from protocol.namedtuple import NamedTuple
 
 RETENTION = "retention"
@@ -107,17 +105,6 @@ class Later:
     def next_ms(self) -> int:
         """When the first is due."""
         return self._heap[0][0] if self._heap else NEVER
-
-
-def write_beside(disk: Disk, folder: str, name: str, content: bytes) -> None:
-    """Write a file's next content, durably, without touching the file. Raises OSError."""
-    file = disk.open(f"{folder}/{name}{PENDING_SUFFIX}", "create")
-    try:
-        file.resize(0)
-        file.write([content], 0)
-        file.sync()
-    finally:
-        file.close()
 
 
 class Timers:

@@ -172,11 +172,7 @@ class ExactlyOnce:
     def run(self, faults_ms: int = FAULTS_MS) -> Outcome:
         """Let it live, heal it, hold it to its promises. Raises: Broken."""
         world = self.world
-        for machine in self.machines:
-            machine.start()
-        for client in self.clients:
-            client.start(world.chance(f"start {client}").randrange(1_000))
-        self.faults.begin()
+        self.faults.begin(self.clients)
         self._look_often()
         world.run_until(faults_ms)
         self.faults.heal()

@@ -8,13 +8,14 @@ to machines, disks, clocks and connections what the world outside could do to re
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kbroker.sim.hostile import Hostile
 from kbroker.sim.store import SESSION_TIMEOUT_MS
 
 if TYPE_CHECKING:
+    from kbroker.sim.client import Client
     from kbroker.sim.machine import Machine
     from kbroker.sim.net import Net
     from kbroker.sim.world import World
@@ -78,8 +79,12 @@ class Faults:
         self._kinds["hostile"] = self._hostile
         self.kinds = list(kinds)
 
-    def begin(self) -> None:
-        """Let things go wrong from now on."""
+    def begin(self, clients: Iterable[Client]) -> None:
+        """Let all machines and these clients live, and let things go wrong from now on."""
+        for machine in self._machines:
+            machine.start()
+        for client in clients:
+            client.start(self.world.chance(f"start {client}").randrange(1_000))
         self.world.note(f"faults: {', '.join(self.kinds) or 'none'}")
         for kind in self.kinds:
             mean_ms = int(LEAST_MEAN_MS * (MOST_MEAN_MS / LEAST_MEAN_MS) ** self._chance.random())

@@ -345,11 +345,7 @@ class ReplicatedSwarm:
     def run(self, faults_ms: int = FAULTS_MS, healing_ms: int = 120_000) -> int:
         """Let it live, heal it, hold it to its promises. Returns: records acknowledged. Raises: Broken."""
         world = self.world
-        for machine in self.machines:
-            machine.start()
-        for client in self.clients:
-            client.start(world.chance(f"start {client}").randrange(1_000))
-        self.faults.begin()
+        self.faults.begin(self.clients)
         while world.now_ms < faults_ms:
             world.run_until(world.now_ms + 1_000)
             self.checks.agree()

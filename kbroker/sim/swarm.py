@@ -149,11 +149,7 @@ class Swarm:
     def run(self, faults_ms: int = FAULTS_MS) -> Outcome:
         """Let it live, heal it, hold it to its promises. Raises: Broken."""
         world = self.world
-        for machine in self.machines:
-            machine.start()
-        for client in self.clients:
-            client.start(world.chance(f"start {client}").randrange(1_000))
-        self.faults.begin()
+        self.faults.begin(self.clients)
         world.run_until(faults_ms)
         self.faults.heal()
         for member in self.members:
