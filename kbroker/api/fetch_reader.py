@@ -317,7 +317,7 @@ def divergence(partition: Partition, wanted: Wanted) -> Flat:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {wanted.last_fetched_epoch} is not in the log")
     if log is not None and offset < log.log_start_offset:
         return NO_DIVERGENCE  # wherever they part: reading says that it is out of range
-    if end.epoch < epoch or end.end_offset < offset:
+    if end.is_before(epoch, offset):
         return end.epoch, end.end_offset
     return NO_DIVERGENCE
 

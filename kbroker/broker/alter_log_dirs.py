@@ -25,13 +25,13 @@ from kbroker.log.names import TopicPartition
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.fetcher import where_to_cut
 from protocol.errors import ErrorCode, KafkaError
-from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from kbroker.broker.facts import Handler
     from kbroker.broker.jobs import Job, Owner
+    from kbroker.log.directory import LogDirectory
     from kbroker.log.log import Log
     from kbroker.log.manager import LogManager
     from kbroker.ports import Clock, Region
@@ -42,13 +42,15 @@ log = logging.getLogger("kbroker.logs")
 
 
 class Move:
-    """One replica on its way. job: under way, if any."""
+    """One replica on its way. present: its log; future: the copy, in the directory `target`. job: under way, if any."""
 
-    __slots__ = ("future", "job", "partition", "wake_ms")
+    __slots__ = ("future", "job", "partition", "present", "target", "wake_ms")
 
-    def __init__(self, partition: TopicPartition, future: Log) -> None:
+    def __init__(self, partition: TopicPartition, present: Log, target: LogDirectory) -> None:
         self.partition = partition
-        self.future = future
+        self.present = present
+        self.target = target
+        self.future = target.futures[partition]
         self.job: Job | None = None
         self.wake_ms = 0  # when to look again, without a job
 
@@ -68,16 +70,6 @@ class ReadJob:
         """Raises OSError, which names a path: it is not the copy's disk that fails."""
         with naming(self._path):
             self.data = self.region.read()
-
-
-class _Ending(NamedTuple):
-    """The owner of an EndJob: the move is over, only its traces are not durable yet."""
-
-    moves: AlterLogDirs
-
-    def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
-        assert isinstance(job, EndJob), job
-        self.moves.ended(job, error, now_ms)
 
 
 class AlterLogDirs:
@@ -124,12 +116,12 @@ class AlterLogDirs:
             future = futures.create(partition, target, self._clock.wall_ms())
             log.info("%s: moves to %s", partition, path)
         if future is not None:
-            self._begin(partition, future, now_ms)
+            self._begin(partition, present, target, now_ms)
 
-    def _begin(self, partition: TopicPartition, future: Log, now_ms: int) -> Move:
+    def _begin(self, partition: TopicPartition, present: Log, target: LogDirectory, now_ms: int) -> Move:
         move = self._moves.get(partition)
-        if move is None or move.future is not future:
-            self._moves[partition] = move = Move(partition, future)
+        if move is None or (move.present, move.future) != (present, target.futures[partition]):
+            self._moves[partition] = move = Move(partition, present, target)
             move.wake_ms = now_ms
             self._sleep()
         return move
@@ -153,10 +145,10 @@ class AlterLogDirs:
             self._sleep()
 
     def _role_changed(self, fact: RoleChanged, now_ms: int) -> None:
-        partition = fact.partition
-        future = self._logs.futures.get(TopicPartition(partition.topic, partition.index))
-        if future is not None and partition.log is not None:
-            move = self._begin(TopicPartition(partition.topic, partition.index), future, now_ms)
+        partition, present = TopicPartition(fact.partition.topic, fact.partition.index), fact.partition.log
+        target = self._logs.futures.directory(partition)
+        if target is not None and present is not None:
+            move = self._begin(partition, present, target, now_ms)
             if move.job is None:
                 self._go_on(move, now_ms)  # now: what a crash took from the present log is to be missed before it grows
                 self._sleep()
@@ -184,6 +176,9 @@ class AlterLogDirs:
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """A job of a move has ended; the move may be over."""
+        if isinstance(job, EndJob):
+            self._ended(job, error, now_ms)
+            return
         move = next((each for each in self._moves.values() if each.job is job), None)
         if isinstance(job, CloseJob) and job.flush is not None and move is not None:
             if error is None:
@@ -209,7 +204,8 @@ class AlterLogDirs:
     def _is_over(self, move: Move) -> bool:
         """Deleted, called off, or a disk has failed: there is nothing to go on with."""
         replica = self._replicas.partitions.get(move.partition)
-        return self._logs.futures.get(move.partition) is not move.future or replica is None or replica.log is None
+        is_on_its_way = move.target.futures.get(move.partition) is move.future
+        return not is_on_its_way or replica is None or replica.log is not move.present
 
     def _go_on(self, move: Move, now_ms: int) -> None:
         """Read what the copy lacks next; if that is nothing, change over."""
@@ -217,15 +213,14 @@ class AlterLogDirs:
             self._forget(move.partition)
             return
         with self._failing(move, now_ms):
-            present = self._present(move)
-            if not self._agrees(move, present, now_ms):
+            if not self._agrees(move, now_ms):
                 return
-            region = self._next_region(move, present)
+            region = self._next_region(move)
             free_ms = self._replicas.throttles.moves.free_ms()
             if region is not None and free_ms > now_ms:
                 move.wake_ms = free_ms
             elif region is not None:
-                self._run(move, ReadJob(region, present))
+                self._run(move, ReadJob(region, move.present))
             else:
                 self._run(move, self._logs.futures.close_job(move.partition))
 
@@ -241,12 +236,12 @@ class AlterLogDirs:
         except KafkaError as error:
             self._give_up(move, error, now_ms)
 
-    def _agrees(self, move: Move, present: Log, now_ms: int) -> bool:
+    def _agrees(self, move: Move, now_ms: int) -> bool:
         """Whether the copy may be appended to: as a follower, it is cut first where it is not what the local log is.
 
         The end of the cut wakes the move. Raises KafkaError.
         """
-        future = move.future
+        future, present = move.future, move.present
         if future.cuts_under_way:
             move.wake_ms = now_ms + MOVE_RETRY_MS
             return False
@@ -258,7 +253,7 @@ class AlterLogDirs:
         offset, epoch = min(future.log_end_offset, end), future.epochs.latest
         if epoch >= 0 and present.epochs.latest >= 0:
             theirs = present.last_offset_of_epoch(epoch)
-            if theirs.epoch != epoch or theirs.end_offset < future.log_end_offset:
+            if theirs.is_before(epoch, future.log_end_offset):
                 offset = min(offset, where_to_cut(future, theirs.epoch, theirs.end_offset))
         if offset < future.log_end_offset:
             self._truncate(move, offset, now_ms)
@@ -268,22 +263,15 @@ class AlterLogDirs:
     def _truncate(
         self, move: Move, offset: int, now_ms: int, *, anew: bool = False, log_start_offset: int | None = None
     ) -> None:
-        target = self._logs.futures.directory(move.partition)
-        assert target is not None, move.partition
         wall_ms = self._clock.wall_ms()
-        target.truncate(
+        move.target.truncate(
             move.partition, move.future, offset, now_ms, wall_ms, anew=anew, log_start_offset=log_start_offset
         )
         move.wake_ms = now_ms + (MOVE_RETRY_MS if move.future.cuts_under_way else 0)
 
-    def _present(self, move: Move) -> Log:
-        present = self._logs.get(*move.partition)
-        assert present is not None, move.partition
-        return present
-
-    def _next_region(self, move: Move, present: Log) -> Region | None:
+    def _next_region(self, move: Move) -> Region | None:
         """The records that the copy lacks next; None if it has them all."""
-        future, end = move.future, present.log_end_offset
+        future, present, end = move.future, move.present, move.present.log_end_offset
         if future.log_end_offset < end:
             offset = max(future.log_end_offset, present.log_start_offset)  # where both begin within a batch
             with naming(present.folder.path):
@@ -299,8 +287,7 @@ class AlterLogDirs:
 
     def _append(self, move: Move, job: ReadJob, now_ms: int) -> None:
         """Append what was read, unless what would be read is other records by now."""
-        present = self._present(move)
-        is_same = present.truncations == job.truncations and not move.future.cuts_under_way
+        is_same = move.present.truncations == job.truncations and not move.future.cuts_under_way
         with self._failing(move, now_ms):
             if is_same:
                 self._fill(move, job.data, now_ms)
@@ -316,38 +303,35 @@ class AlterLogDirs:
             if future.log_end_offset > future.log_start_offset:
                 raise
             # The present log starts within a batch (DeleteRecords): so may an empty copy.
-            start = self._present(move).log_start_offset
+            start = move.present.log_start_offset
             self._truncate(move, error.first_offset, now_ms, anew=True, log_start_offset=start)
 
     def _change_over(self, move: Move, now_ms: int) -> None:
         """The copy is durable: bring the last records, and put it in place; or go on, if there were too many."""
-        futures, present = self._logs.futures, self._present(move)
+        futures = self._logs.futures
         move.wake_ms = now_ms + MOVE_RETRY_MS
         with self._failing(move, now_ms):
-            if self._agrees(move, present, now_ms):
-                region = self._next_region(move, present)
+            if self._agrees(move, now_ms):
+                region = self._next_region(move)
                 while region is not None and region.size < MOVED_BYTES_PER_STEP and not move.future.cuts_under_way:
-                    with naming(present.folder.path):
-                        data = region.read()
-                    self._fill(move, data, now_ms)
-                    region = self._next_region(move, present)
+                    job = ReadJob(region, move.present)
+                    job.run()
+                    self._fill(move, job.data, now_ms)
+                    region = self._next_region(move)
                 if region is None and futures.may_replace(move.partition):
-                    self._replace(move, now_ms)
+                    end = futures.replace(move.partition, now_ms)
+                    self._forget(move.partition)
+                    self._give(end, self)
                     return
             futures.reopen(move.partition)
 
-    def _replace(self, move: Move, now_ms: int) -> None:
-        job = self._logs.futures.replace(move.partition, now_ms)
-        self._forget(move.partition)
-        self._give(job, _Ending(self))
-
-    def ended(self, job: EndJob, error: OSError | None, now_ms: int) -> None:
-        """A move is over, and durable."""
+    def _ended(self, job: EndJob, error: OSError | None, now_ms: int) -> None:
+        """A move is over, and durable: only its traces were not."""
         if error is None:
             self._logs.futures.ended(job, now_ms)
             log.info("%s: has moved here from %s", job.folder, job.source.path)
         elif lacks_descriptors(error):
-            self._give(job, _Ending(self))
+            self._give(job, self)
         else:
             self._logs.disk_failed(error.filename or job.target.path, error)
 

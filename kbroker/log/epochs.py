@@ -24,6 +24,10 @@ class EpochEnd(NamedTuple):
     epoch: int
     end_offset: int
 
+    def is_before(self, epoch: int, offset: int) -> bool:
+        """Whether a log that ends at `offset`, its last record of `epoch`, has what this one has not (KIP-595)."""
+        return self.epoch < epoch or self.end_offset < offset
+
 
 class LeaderEpochs:
     """The epochs of one log, ascending in epoch and strictly ascending in start offset.
