@@ -13,19 +13,21 @@ import struct
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from benchmarks.harness.wire import batch, fetch_frame, produce_frame
 from benchmarks.harness.wire import frame as frame_of
 from kbroker.channel import Channel
+from kbroker.config.broker import AUTHORIZERS
 from kbroker.config.limits import LONG_POLL_STEP_MS
 from kbroker.replica.partition import LeaderState
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.security import AclCreation, CreateAclsRequest
 from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -35,6 +37,9 @@ from protocol.messages.transactions import (
 from protocol.records import Record
 from protocol.records.content import build_batch
 from tests.world import World
+
+if TYPE_CHECKING:
+    from kbroker.broker.acl_authorizer import AclAuthorizer
 
 ROOT = str(Path(__file__).parent.parent)
 COUNTED = (f"{ROOT}/kbroker/", f"{ROOT}/protocol/", "<")
@@ -47,6 +52,7 @@ LEFT_OUT = (
 )
 SLACK = 1.08
 WARM_UP = 3
+ACCESS_RULES = 1_000
 
 LINES = {
     "produce one record": 223,
@@ -87,7 +93,37 @@ def frames() -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def world() -> World:
     """What is produced is in it from the start: any of the tests may be the first to ask, or the only one."""
-    world = World()
+    return prepared(World())
+
+
+@pytest.fixture(scope="module")
+def ruled_world() -> World:
+    """The same, with many access rules, one of which lets every client do everything."""
+    world = prepared(World(authorizer_class_name=AUTHORIZERS[0], super_users="User:ANONYMOUS"))
+    rules = [
+        AclCreation(
+            resource_type=2,
+            resource_name=f"x{number}",
+            resource_pattern_type=3 + number % 2,
+            principal=f"User:{number}",
+            host="*",
+            operation=2,
+            permission_type=2 + number % 2,
+        )
+        for number in range(ACCESS_RULES)
+    ]
+    everyone = AclCreation(
+        resource_type=2, resource_name="*", principal="User:*", host="*", operation=2, permission_type=3
+    )
+    client = world.client()
+    number = client.send(CreateAclsRequest(creations=[*rules, everyone]), 3)
+    world.advance(1000)
+    assert {each.error_code for each in client.look()[number].results} == {0}
+    cast("AclAuthorizer", world.broker.auth_helper.authorizer).rules.super_users = frozenset()
+    return world
+
+
+def prepared(world: World) -> World:
     world.create("t")
     world.create("empty")
     world.create("hundred", partitions=100)
@@ -155,6 +191,14 @@ def test_a_request_runs_no_more_lines_than_it_may(world: World, scenario: str) -
 @pytest.mark.parametrize("scenario", LINES)
 def test_a_limit_on_lines_follows_what_has_become_cheaper(world: World, scenario: str) -> None:
     assert lines_of(world, frames()[scenario]) >= LINES[scenario] * 0.97, "lower the limit"
+
+
+@pytest.mark.parametrize("scenario", [each for each in LINES if each != "list where a log ends"])
+def test_a_thousand_access_rules_cost_the_data_path_next_to_nothing(
+    world: World, ruled_world: World, scenario: str
+) -> None:
+    frame = frames()[scenario]
+    assert lines_of(ruled_world, frame) <= lines_of(world, frame) * 1.03
 
 
 def test_the_page_about_metrics_tells_these_counts() -> None:

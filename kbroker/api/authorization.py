@@ -280,9 +280,29 @@ class Special(NamedTuple):
 # -- handlers
 
 
+class Known(NamedTuple):
+    """How a route knows at once that all of a request is allowed, as most of those that carry records are.
+
+    is_all: whether it is, or is asked for by the handler. note: a request was allowed just now, as a whole.
+    """
+
+    is_all: Callable[[Any, Call], bool]
+    note: Callable[[Any, Call], None] = lambda request, call: None
+
+
 def authorized(route: Route) -> Handle:
     """The route's handler, of what the session may have."""
+    if route.known is None:
+        return _asking(route)
+    is_all, serve, ask = route.known.is_all, route.serve, _asking(route)
 
+    def handle_known(request: Any, call: Call) -> Result:
+        return serve(request, call) if is_all(request, call) else ask(request, call)
+
+    return handle_known
+
+
+def _asking(route: Route) -> Handle:
     name = route.name
 
     def handle(request: Any, call: Call) -> InSlices:
@@ -293,6 +313,8 @@ def authorized(route: Route) -> Handle:
             if request is None:
                 return asking.answer()
         asking.complete(request)
+        if route.known is not None and not call.has_errors:
+            route.known.note(request, call)
         result = route.serve(request, call)
         if isinstance(result, GeneratorType):
             result = yield from result

@@ -24,9 +24,9 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, cast
 
-from kbroker.api.authorization import Asking, Right, Special, with_permission
+from kbroker.api.authorization import Asking, Known, Right, Special, with_permission
 from kbroker.api.call import LATER
-from kbroker.api.fetch_reader import Reader, failed_part
+from kbroker.api.fetch_reader import Reader, failed_part, reads_nothing
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Reply
@@ -212,18 +212,35 @@ def _refuse(request: Flat, code: ErrorCode, text: str, version: int) -> Flat:
     return 0, code, 0, answers, []
 
 
-def _ask_to_read(request: Flat, asking: Asking) -> Left:
-    """Of the topics that are read, which the session may remember: the reader asks for each."""
+def _ask_to_follow(request: Flat, asking: Asking) -> Left:
     yield from ()
     call = asking.call
     replica_id, (replica, _) = request[REPLICA_ID], request[REPLICA_STATE]
     is_follower = (replica_id if call.version < REPLICA_STATE_SINCE else replica) >= 0 and call.version >= BATCHES_SINCE
-    if not is_follower:  # not by `asking`, which knows the call: that would be garbage for the collector
-        call.may_read = partial(call.broker.auth_helper.allows, call.session, Operation.READ, ResourceType.TOPIC)
-    elif not asking.allows(*FOLLOWING):
-        call.may_read = lambda topic: False
+    if is_follower:
+        call.may_read = None if asking.allows(*FOLLOWING) else reads_nothing
     return request
 
 
-NEEDS = (Special((Right(Operation.READ, ResourceType.TOPIC), Right(*FOLLOWING)), _ask_to_read),)
-ROUTES = (Route(1, FetchRequest, 0, 18, fetch, _refuse, NEEDS, flat=FetchResponse, elements=ELEMENTS_PER_REQUEST),)
+def _asks_itself(request: Flat, call: Call) -> bool:
+    """Whether it is a consumer's: the reader asks for each topic that is read, which the session may remember."""
+    # not by `Asking`, which knows the call: that would be garbage for the collector
+    call.may_read = partial(call.broker.auth_helper.allows, call.session, Operation.READ, ResourceType.TOPIC)
+    return bool(request[REPLICA_ID] < 0 and request[REPLICA_STATE][0] < 0)
+
+
+NEEDS = (Special((Right(Operation.READ, ResourceType.TOPIC), Right(*FOLLOWING)), _ask_to_follow),)
+ROUTES = (
+    Route(
+        1,
+        FetchRequest,
+        0,
+        18,
+        fetch,
+        _refuse,
+        NEEDS,
+        flat=FetchResponse,
+        elements=ELEMENTS_PER_REQUEST,
+        known=Known(_asks_itself),
+    ),
+)

@@ -9,6 +9,7 @@ a partition that is led elsewhere, or in a newer epoch, names its leader (`leade
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.api.leaders import current_leader
@@ -43,6 +44,7 @@ ISOLATION_LEVEL = place(FetchRequest, "isolation_level")
 # A part of the answer: index, error_code, high_watermark, last_stable_offset, log_start_offset, diverging_epoch,
 # current_leader, snapshot_id, aborted_transactions, preferred_read_replica, records.
 ERROR_CODE, RECORDS = place(PartitionData, "error_code"), place(PartitionData, "records")
+TOPIC = attrgetter("topic")
 NO_DIVERGENCE = default_tuple(EpochEndOffset)
 NO_LEADER = default_tuple(LeaderIdAndEpoch)
 NO_SNAPSHOT = default_tuple(SnapshotId)
@@ -284,6 +286,8 @@ class Reader:
 
 def denied(wanted: Sequence[Wanted], call: Call) -> tuple[Sequence[Wanted], Sequence[Part]]:
     """What may be read, and the parts of the answer about what may not. A topic of which there is no name passes."""
+    if call.may_read is not reads_nothing and call.session.grants.readable.issuperset(map(TOPIC, wanted)):
+        return wanted, ()
     may_read: dict[str | None, bool] = {None: True}
     left, refused = [], []
     for each in wanted:
@@ -295,8 +299,15 @@ def denied(wanted: Sequence[Wanted], call: Call) -> tuple[Sequence[Wanted], Sequ
             left.append(each)
         else:
             refused.append((each, failed_part(each.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED), 0))
+    if call.may_read is not reads_nothing:
+        call.session.grants.read(topic for topic, allowed in may_read.items() if allowed)
     call.has_errors |= bool(refused)
     return left, refused
+
+
+def reads_nothing(topic: str) -> bool:
+    """Whether a replica that is no broker may read a topic."""
+    return False
 
 
 def failed_part(index: int, code: ErrorCode, leader: Flat = NO_LEADER) -> Flat:

@@ -33,7 +33,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
-from kbroker.api.authorization import Whole, for_each
+from kbroker.api.authorization import NAMES_AT_ONCE, Known, Whole, for_each
 from kbroker.api.call import FIRST, HANGUP, SILENCE
 from kbroker.api.leaders import current_leader
 from kbroker.api.routes import Route
@@ -578,6 +578,18 @@ def _topic(topic_data: Flat, call: Call) -> str | None:
     return topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, partition_data, call)
 
 
+def _may_write_all(request: Flat, call: Call) -> bool:
+    writable = call.session.grants.writable
+    return request[TRANSACTIONAL_ID] is None and writable.issuperset(map(NAME_AND_ID, request[TOPIC_DATA]))
+
+
+def _note_writable(request: Flat, call: Call) -> None:
+    topics = request[TOPIC_DATA]
+    if len(topics) < NAMES_AT_ONCE:  # else a rule may have changed while it was asked for
+        call.session.grants.write(map(NAME_AND_ID, topics))
+
+
+NAME_AND_ID = itemgetter(place(TopicProduceData, "name"), place(TopicProduceData, "topic_id"))
 PARTITION_DATA = place(TopicProduceData, "partition_data")
 TRANSACTIONAL_ID, TOPIC_DATA = place(ProduceRequest, "transactional_id"), place(ProduceRequest, "topic_data")
 NEEDS = (
@@ -585,5 +597,16 @@ NEEDS = (
     for_each(Operation.WRITE, ResourceType.TOPIC, TOPIC_DATA, place(ProduceResponse, "responses"), _topic),
 )
 ROUTES = (
-    Route(0, ProduceRequest, 0, 13, produce, _refuse, NEEDS, flat=ProduceResponse, elements=PARTITIONS_PER_PRODUCE),
+    Route(
+        0,
+        ProduceRequest,
+        0,
+        13,
+        produce,
+        _refuse,
+        NEEDS,
+        flat=ProduceResponse,
+        elements=PARTITIONS_PER_PRODUCE,
+        known=Known(_may_write_all, _note_writable),
+    ),
 )

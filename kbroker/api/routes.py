@@ -21,7 +21,7 @@ from protocol.message import LAST_VERSION, Message
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.api.authorization import Change, Handle, Need, Refuse
+    from kbroker.api.authorization import Change, Handle, Known, Need, Refuse
 
 
 class Served(NamedTuple):
@@ -112,8 +112,9 @@ class Route:
     first, last: versions served. handle: request and call to result, once what is needed first has been seen to; serve:
     the handler itself. refuse: request, code, text and version to the response that tells every part of the request the
     same error. needs: the rights that it takes (`authorization.py`), asked for in this order; none: every session may.
-    before: makes a handler that waits for something, before rights are asked for, of one that does not. flat: the
-    response's class, where `handle` and `refuse` take and give tuples instead of messages (`protocol/flat.py`).
+    known: what needs no asking, with rules. before: makes a handler that waits for something, before rights are
+    asked for, of one that does not. flat: the response's class, where `handle` and `refuse` take and give tuples
+    instead of messages (`protocol/flat.py`).
     readers: by version, (frame, start) to what `handle` takes, and its end; writers: by version, an answer to buffers
     and regions; read_slices, write_slices: the same with breaks, and how many elements may be read.
     flexible_from: first version with tagged fields in headers and bodies; answers_tagged_from: in headers of answers.
@@ -130,6 +131,7 @@ class Route:
         "flat",
         "flexible_from",
         "handle",
+        "known",
         "last",
         "needs",
         "read_slices",
@@ -154,6 +156,7 @@ class Route:
         before: Callable[[Handle, Refuse], Handle] = lambda handle, refuse: handle,
         flat: type[Message] | None = None,
         elements: int = ELEMENTS_AT_ONCE,
+        known: Known | None = None,
     ) -> None:
         self.api = api
         self.elements = elements
@@ -161,6 +164,7 @@ class Route:
         self.first = first
         self.last = last
         self.needs = needs
+        self.known = known
         self.serve = handle
         self.before = before
         self.handle = before(by_address(handle, needs, refuse), refuse)

@@ -33,7 +33,9 @@ from kbroker.broker.acls import (
     pattern_path,
     super_users,
 )
+from kbroker.broker.authorizer import audit_log
 from kbroker.broker.notices import Notices
+from kbroker.broker.session import Grants
 from kbroker.metadata.steps import one_by_one
 from kbroker.metadata.store import understood
 from kbroker.metadata.tree import ancestors
@@ -41,7 +43,7 @@ from kbroker.ports import Children, Create, Delete, Get, Multi, NodeChanged, Out
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kbroker.broker.authorizer import Operation, ResourceType
     from kbroker.broker.session import Principal, Session
@@ -65,19 +67,41 @@ MOST_DECISIONS = 1_000  # ... of each so many; 200 bytes each
 LONGEST_NAME = 249  # of a resource that is remembered: that of a topic; clients may send longer ones
 
 
-class Decisions(dict[tuple[str, int], bool]):
-    """What was decided of a principal at a host, by name of the resource and numbers of its type and the operation.
+class Decisions(Grants):
+    """What was decided of a principal at a host. is_void: a rule has changed since.
 
-    generation: of the rules. asks: the principal, as a text, and the host, as rules have them.
+    answers: by name of the resource and a number of its type and the operation. asks: the principal, as a text, and the
+    host, as rules have them.
     """
 
-    __slots__ = ("asks", "generation", "principal")
+    __slots__ = ("answers", "asks", "is_void")
 
-    def __init__(self, principal: Principal, host: str, generation: int) -> None:
+    def __init__(self, principal: Principal, host: str) -> None:
         super().__init__()
-        self.principal = principal
+        self.answers: dict[tuple[str, int], bool] = {}
         self.asks = str(principal), java_host(host)
-        self.generation = generation
+        self.is_void = False
+
+    def read(self, topics: Iterable[str | None]) -> None:
+        """See Grants."""
+        self._grant(self.readable, topics)
+
+    def write(self, topics: Iterable[tuple[str, bytes]]) -> None:
+        """See Grants."""
+        self._grant(self.writable, topics)
+
+    def _grant(self, granted: set[Any], topics: Iterable[Any]) -> None:
+        if self.is_void or audit_log.isEnabledFor(logging.DEBUG):
+            return  # what is allowed has a line each time
+        if len(granted) >= MOST_DECISIONS:
+            granted.clear()
+        granted.update(topics)
+
+    def end(self) -> None:
+        """A rule has changed; sessions may hold this still."""
+        self.is_void = True
+        self.readable.clear()
+        self.writable.clear()
 
 
 class AclAuthorizer:
@@ -88,7 +112,6 @@ class AclAuthorizer:
     def __init__(self, config: BrokerConfig, steps: Steps, scheduler: Scheduler, start: Start) -> None:
         self.rules = Rules(super_users(config.super_users), is_open=config.allow_everyone_if_no_acl_found)
         self._start = start
-        self._generation = 0
         self._decisions: dict[tuple[Principal, str], Decisions] = {}
         self._put: set[Pattern] = set()  # since all rules were last listed
         self._notices = [Notices(path, steps, scheduler, self._heed) for path in (ACL_CHANGES, PREFIXED_ACL_CHANGES)]
@@ -97,46 +120,44 @@ class AclAuthorizer:
 
     def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
         """See `Authorizer`."""
-        decisions = session.decisions
-        if (
-            decisions is None
-            or decisions.generation != self._generation
-            or decisions.principal is not session.principal
-        ):
-            decisions = session.decisions = self._decisions_of(session)
+        decisions = self._decisions_of(session)
         key = name, resource << 5 | operation
-        answer = decisions.get(key)
+        answer = decisions.answers.get(key)
         if answer is None:
             answer = self.rules.allow(*decisions.asks, operation, resource, name)
             if len(name) <= LONGEST_NAME:
-                if len(decisions) >= MOST_DECISIONS:
-                    decisions.clear()
-                decisions[key] = answer
+                if len(decisions.answers) >= MOST_DECISIONS:
+                    decisions.answers.clear()
+                decisions.answers[key] = answer
         return answer
 
     def allows_any(self, session: Session, operation: Operation, resource: ResourceType) -> bool:
         """See `Authorizer`."""
-        decisions = session.decisions = self._decisions_of(session)
+        decisions = self._decisions_of(session)
         key = "", -(resource << 5 | operation)
-        if key not in decisions:
-            decisions[key] = self.rules.allow_any(*decisions.asks, operation, resource)
-        return decisions[key]
+        if key not in decisions.answers:
+            decisions.answers[key] = self.rules.allow_any(*decisions.asks, operation, resource)
+        return decisions.answers[key]
 
     def undecided(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> None:
         """See `Authorizer`: the rules are known."""
 
     def _decisions_of(self, session: Session) -> Decisions:
+        decisions = session.grants
+        if isinstance(decisions, Decisions) and not decisions.is_void:
+            return decisions
         asks = session.principal, session.peer_host
         found = self._decisions.get(asks)
-        if found is None or found.principal is not session.principal:
+        if found is None:
             if len(self._decisions) >= MOST_SESSIONS:
                 self._forget_decisions()
-            found = self._decisions[asks] = Decisions(*asks, self._generation)
+            found = self._decisions[asks] = Decisions(*asks)
+        session.grants = found
         return found
 
     def _forget_decisions(self) -> None:
-        """Sessions hold what was decided: by another generation it is void."""
-        self._generation += 1
+        for each in self._decisions.values():
+            each.end()
         self._decisions = {}
 
     # -- the image

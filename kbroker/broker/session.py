@@ -8,7 +8,7 @@ from kbroker.ports import BROKER_SOFTWARE
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.broker.acl_authorizer import Decisions
+    from collections.abc import Iterable
 
 
 class Principal(NamedTuple):
@@ -25,17 +25,41 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 """Whoever has not proved to be somebody."""
 
 
+class Grants:
+    """What a principal at a host is known to be allowed, so that it is not asked again: until a rule changes.
+
+    readable: names of topics; None for one without a name, which is refused elsewhere. writable: (name, id) as requests
+    have them.
+    """
+
+    __slots__ = ("readable", "writable")
+
+    def __init__(self) -> None:
+        self.readable: set[str | None] = set()
+        self.writable: set[tuple[str, bytes]] = set()
+
+    def read(self, topics: Iterable[str | None]) -> None:
+        """These topics may be read. Whoever says so has asked just now."""
+
+    def write(self, topics: Iterable[tuple[str, bytes]]) -> None:
+        """These topics may be written to. As above."""
+
+
+NOTHING = Grants()
+"""Where no authorizer remembers anything."""
+
+
 class Session:
     """One connection as handlers know it, for its whole life."""
 
     __slots__ = (
+        "_principal",
         "client_software",
-        "decisions",
+        "grants",
         "is_controller",
         "listener",
         "peer_host",
         "peer_port",
-        "principal",
         "request",
     )
 
@@ -43,11 +67,20 @@ class Session:
         self.listener = listener  # the name under which it came in: answers advertise this listener's addresses
         self.peer_host = peer_host
         self.peer_port = peer_port
-        self.principal = ANONYMOUS
+        self.principal = ANONYMOUS  # until it has logged in
         self.client_software = ""  # "name version", from ApiVersions v3+ (KIP-511)
-        self.decisions: Decisions | None = None  # what it may do, as far as it has been asked for (`acl_authorizer.py`)
         self.request = ""  # the API that was asked for last, where that is asked for
         self.is_controller = False  # has sent LeaderAndIsr, StopReplica or UpdateMetadata
+
+    @property
+    def principal(self) -> Principal:
+        """Who is at the other end."""
+        return self._principal
+
+    @principal.setter
+    def principal(self, principal: Principal) -> None:
+        self._principal = principal
+        self.grants = NOTHING
 
     @property
     def says_it_is_a_broker(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker.acl_authorizer import MOST_DECISIONS, AclAuthorizer
+from kbroker.broker.acl_authorizer import MOST_DECISIONS, MOST_SESSIONS, AclAuthorizer, Decisions
 from kbroker.broker.acls import DENIES_ALL, Pattern, PatternType, Permission, Rule, encode_rules
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.notices import PURGE_AFTER_MS
@@ -23,7 +23,7 @@ from protocol.messages.security import (
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
-from tests.requests import produce, produced
+from tests.requests import fetch, fetched, produce, produced
 from tests.world import Client, World
 
 TOPIC, LITERAL, PREFIXED = ResourceType.TOPIC, PatternType.LITERAL, PatternType.PREFIXED
@@ -354,10 +354,71 @@ def test_what_was_decided_is_remembered_and_bounded() -> None:
     session.principal = Principal("User", "alice")
     for number in range(2 * MOST_DECISIONS):
         assert not authorizer.allows(session, Operation.READ, TOPIC, f"t{number}")
-    assert session.decisions is not None
-    assert len(session.decisions) <= MOST_DECISIONS
     authorizer.allows(session, Operation.READ, TOPIC, "x" * 30_000)
-    assert max(len(name) for name, _ in session.decisions) < 30_000
+    known = session.grants
+    assert isinstance(known, Decisions)
+    assert 0 < len(known.answers) <= MOST_DECISIONS
+    assert max(len(name) for name, _ in known.answers) < 30_000
+
+
+def test_only_so_many_principals_are_remembered() -> None:
+    world = world_of()
+    world.create("orders")
+    create(world, creation())
+    alice = as_user(world, "alice")
+    assert write(alice) == 0
+    for number in range(MOST_SESSIONS):
+        write(as_user(world, f"user{number}"))
+    authorizer = world.broker.auth_helper.authorizer
+    assert isinstance(authorizer, AclAuthorizer)
+    assert len(authorizer._decisions) <= MOST_SESSIONS
+    delete(world, filter_of())
+    assert write(alice) == DENIED
+
+
+@pytest.mark.parametrize("version", [9, 13])
+def test_a_topic_that_was_written_to_is_asked_about_again_when_a_rule_has_changed(version: int) -> None:
+    world = world_of()
+    world.create("orders")
+    create(world, creation())
+    alice = as_user(world, "alice")
+    request = produce(b"a", topic="orders")
+    request.topic_data[0].topic_id = world.topic_id("orders")
+
+    def code() -> int:
+        return int(produced(alice.ask(request, version)).error_code)
+
+    assert [code(), code()] == [0, 0]
+    assert alice.channel.session.grants.writable
+    delete(world, filter_of())
+    assert [code(), code()] == [DENIED, DENIED]
+    assert not alice.channel.session.grants.writable
+
+
+def test_a_topic_that_was_read_is_asked_about_again_when_a_rule_has_changed() -> None:
+    world = world_of()
+    world.create("orders")
+    create(world, creation(operation=Operation.READ))
+    alice = as_user(world, "alice")
+
+    def code() -> int:
+        return int(fetched(alice.ask(fetch(topic="orders"), 11))[0].error_code)
+
+    assert [code(), code()] == [0, 0]
+    assert alice.channel.session.grants.readable
+    delete(world, filter_of())
+    assert [code(), code()] == [DENIED, DENIED]
+
+
+def test_who_may_read_as_a_consumer_is_no_replica_by_that() -> None:
+    world = world_of()
+    world.create("orders")
+    create(world, creation(operation=Operation.READ))
+    alice = as_user(world, "alice")
+    alice.ask(fetch(topic="orders"), 11)
+    request = fetch(topic="orders")
+    request.replica_id = 2
+    assert fetched(alice.ask(request, 11))[0].error_code == DENIED
 
 
 def test_a_session_that_becomes_another_principal_has_other_rights() -> None:
