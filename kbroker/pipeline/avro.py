@@ -19,6 +19,8 @@ from kbroker.pipeline.shapes import LOCAL_TIME, TIME, Bodies, MisfitError, ddl, 
 
 MILLIS_US = (-(2**63) // 1000, (2**63 - 1) // 1000)
 """Which ms there are as microseconds."""
+LONG = 64
+"""Numbers of a block from which on it is read in one step."""
 DIGITS = 38
 """Of a decimal, at most, in Arrow and Spark."""
 
@@ -122,7 +124,7 @@ class Avro:
             return pa.string(), _enum(schema["symbols"])
         if kind == "array":
             item, read = self._node(schema["items"], within)
-            return pa.list_(item), _array(read)
+            return pa.list_(item), _array(read, _width(schema["items"]))
         if kind == "map":
             item, read = self._node(schema["values"], within)
             return pa.map_(pa.string(), item), _map(read, item)
@@ -201,8 +203,11 @@ def _enum(symbols: Sequence[str]) -> Read:
     return read
 
 
-def _blocks(records: _Records, rows: np.ndarray, item: Callable[[np.ndarray], None]) -> tuple[np.ndarray, np.ndarray]:
-    """Read items, the n-th of all records in one step. item: reads one of each of these rows.
+def _blocks(
+    records: _Records, rows: np.ndarray, item: Callable[[_Records, np.ndarray], None], width: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Read items, the n-th of all records in one step; of numbers, a long block in one. item: reads one of each of
+    these rows of these records. width: as `_width` has it.
 
     Returns: the offsets of each record's items, and the order that brings them side by side.
     """
@@ -216,19 +221,57 @@ def _blocks(records: _Records, rows: np.ndarray, item: Callable[[np.ndarray], No
         live, counts = live[some], counts[some]
         room = records.ends[rows[live]] - records.at[rows[live]]
         _check(rows[live], (counts >= 0) & (counts <= room), "it has more items than bytes")
-        for number in range(int(counts.max(initial=0))):
-            mine = live[counts > number]
-            item(rows[mine])
-            owners.append(mine)
         lengths[live] += counts
+        at_once = counts > (LONG if width else np.inf)
+        if at_once.any():
+            mine = np.repeat(live[at_once], counts[at_once])
+            _run(records, rows[mine], _starts(records, rows[live[at_once]], counts[at_once], width), item)
+            owners.append(mine)
+        stepwise, left = live[~at_once], counts[~at_once]
+        for number in range(int(left.max(initial=0))):
+            mine = stepwise[left > number]
+            item(records, rows[mine])
+            owners.append(mine)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     return offsets, np.argsort(np.concatenate(owners), kind="stable")
 
 
-def _array(read_item: Read) -> Read:
+def _starts(records: _Records, rows: np.ndarray, counts: np.ndarray, width: int) -> np.ndarray:
+    """Where each number of long blocks begins, one block of each of these rows; they are passed over."""
+    found = []
+    for index, (row, count) in enumerate(zip(rows.tolist(), counts.tolist(), strict=True)):
+        at, end = int(records.at[row]), int(records.ends[row])
+        if width > 0:
+            behind = at + width * np.arange(1, count + 1)
+        else:
+            behind = np.flatnonzero(records.data[at : min(end, at - width * count)] < 0x80)[:count] + at + 1
+        is_whole = len(behind) == count and behind[-1] <= end
+        _check(rows[index : index + 1], np.array([is_whole]), "it ends too early")
+        found.append(np.concatenate([[at], behind[:-1]]))
+        records.at[row] = behind[-1]
+    return np.concatenate(found)
+
+
+def _run(
+    records: _Records, owners: np.ndarray, starts: np.ndarray, item: Callable[[_Records, np.ndarray], None]
+) -> None:
+    """Read items that begin there, as if each were a record."""
+    try:
+        item(_Records(Bodies(records.data, starts, records.ends[owners])), np.arange(len(starts)))
+    except TroubleError as trouble:
+        raise TroubleError(np.unique(owners[trouble.rows]), trouble.why) from None
+
+
+def _width(schema: Any) -> int:
+    """How many bytes an item has: -10, at most 10, of which the last is below 0x80; 0 for one of no such kind."""
+    kind = schema.get("type") if isinstance(schema, dict) else schema
+    return {"int": -10, "long": -10, "float": 4, "double": 8}.get(kind, 0) if isinstance(kind, str) else 0
+
+
+def _array(read_item: Read, width: int) -> Read:
     def read(records: _Records, rows: np.ndarray) -> pa.Array:
         items = [read_item(records, rows[:0])]
-        offsets, order = _blocks(records, rows, lambda mine: items.append(read_item(records, mine)))
+        offsets, order = _blocks(records, rows, lambda *mine: items.append(read_item(*mine)), width)
         return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(items).take(pa.array(order)))
 
     return read
@@ -238,9 +281,9 @@ def _map(read_item: Read, item: pa.DataType) -> Read:
     def read(records: _Records, rows: np.ndarray) -> pa.Array:
         names, items = [_text(records, rows[:0])], [read_item(records, rows[:0])]
 
-        def pair(mine: np.ndarray) -> None:
-            names.append(_text(records, mine))
-            items.append(read_item(records, mine))
+        def pair(some: _Records, mine: np.ndarray) -> None:
+            names.append(_text(some, mine))
+            items.append(read_item(some, mine))
 
         offsets, order = _blocks(records, rows, pair)
         sides = [pa.concat_arrays(side).take(pa.array(order)) for side in (names, items)]
