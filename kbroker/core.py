@@ -183,10 +183,10 @@ class Core:
 
     # -- what happens to the broker
 
-    def open(self, listener: str, peer_host: str, peer_port: int) -> Channel:
-        """A client has connected to the listener of this name."""
+    def open(self, listener: str, peer_host: str, peer_port: int, security_protocol: str = "PLAINTEXT") -> Channel:
+        """A client has connected to the listener of this name, where this is spoken."""
         routes = AUTHORIZED if self._broker.auth_helper.has_rules else ROUTES
-        return Channel(Session(listener, peer_host, peer_port), routes)
+        return Channel(Session(listener, peer_host, peer_port, security_protocol), routes)
 
     def step(self, event: object, now_ms: int) -> Effects:
         """Something has happened. Frames come by `receive`, which is the same for many of them at once.

@@ -31,7 +31,6 @@ from kbroker.config import (
     Setting,
     Source,
     TopicConfig,
-    check_broker,
     check_topic,
     describe_all_brokers,
     describe_broker,
@@ -364,7 +363,7 @@ def _checked(change: Change, resource: Resource, plane: ControlPlane) -> Change:
         if resource.resource_type == TOPIC:
             faults = check_topic(wanted, plane.configs.broker)
         else:
-            faults = check_broker(wanted, plane.configs.layers, per_broker=bool(resource.resource_name))
+            faults = plane.configs.faults(wanted, per_broker=bool(resource.resource_name))
         if faults:
             raise KafkaError(ErrorCode.INVALID_CONFIG, "; ".join(faults))
         return wanted

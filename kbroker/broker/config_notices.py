@@ -127,9 +127,11 @@ class ConfigNotices:
 
     def set_broker(self, *, own: dict[str, str] | None = None, default: dict[str, str] | None = None) -> None:
         """The dynamic settings of this broker, or of all, are these now; topics follow where they have none."""
-        if not self._configs.set_dynamic(broker=own, default=default):
+        has_changed = self._configs.set_dynamic(broker=own, default=default)
+        if has_changed or own is not None:
+            self._tell(BrokerConfigChanged())  # also where files that settings name may be others now (KIP-226)
+        if not has_changed:
             return
-        self._tell(BrokerConfigChanged())
         for topic in {topic for topic, _ in self._replicas.partitions}:
             self._replicas.reconfigure(topic)
         log.info("dynamic settings of this broker have changed")

@@ -61,13 +61,15 @@ class Session:
         "peer_host",
         "peer_port",
         "request",
+        "security_protocol",
     )
 
-    def __init__(self, listener: str, peer_host: str, peer_port: int) -> None:
+    def __init__(self, listener: str, peer_host: str, peer_port: int, security_protocol: str = "PLAINTEXT") -> None:
         self.listener = listener  # the name under which it came in: answers advertise this listener's addresses
         self.peer_host = peer_host
         self.peer_port = peer_port
-        self.principal = ANONYMOUS  # until it has logged in
+        self.security_protocol = security_protocol  # of the listener
+        self.principal = ANONYMOUS  # until a certificate or a login has shown who it is
         self.client_software = ""  # "name version", from ApiVersions v3+ (KIP-511)
         self.request = ""  # the API that was asked for last, where that is asked for
         self.is_controller = False  # has sent LeaderAndIsr, StopReplica or UpdateMetadata

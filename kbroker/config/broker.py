@@ -47,14 +47,17 @@ SLICES = "groups are loaded in slices of 256 KiB, between other requests"
 NO_QUOTAS = "there are no quotas yet"
 NO_REPLICAS = "this part of replication is not there yet"
 NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
-NO_SECURITY = "there is no TLS, SASL or access control yet"
+NO_SECURITY = "there is no SASL or access control yet"
 NO_PLUGINS = "Java classes cannot be loaded"
 AUTHORIZERS = (
     "kafka.security.authorizer.AclAuthorizer",
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 )
 
+BY_OPENSSL = "TLS is OpenSSL's here, not a JVM's"
+
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+STORE_TYPES = Check("one of JKS, PKCS12, PEM", lambda value: value.upper() in ("JKS", "PKCS12", "PEM"))
 LOGIN_EXAMPLE = 'org.apache.zookeeper.server.auth.DigestLoginModule required username="..." password="...";'
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by their numbers on the wire
@@ -541,6 +544,92 @@ class BrokerConfig(Settings):
         doc="Login at the ensemble, in the format of sasl.jaas.config. Apache's brokers have it in a JAAS file.",
     )
 
+    # --- TLS: of all listeners that speak it, unless one has its own (listener.name.NAME. before the key)
+    ssl_keystore_type: String = setting(
+        "JKS", STORE_TYPES, dynamic=PER_BROKER, doc="Format of the key store: JKS, PKCS12 or PEM."
+    )
+    ssl_keystore_location: String | None = setting(
+        None, dynamic=PER_BROKER, doc="File with the broker's private key and its certificates."
+    )
+    ssl_keystore_password: Password | None = setting(
+        None, dynamic=PER_BROKER, doc="Password of that file; a PEM file has none."
+    )
+    ssl_key_password: Password | None = setting(
+        None, dynamic=PER_BROKER, doc="Password of the private key, where it is not the file's."
+    )
+    ssl_keystore_key: Password | None = setting(
+        None, dynamic=PER_BROKER, doc="The private key itself, in PEM, instead of a file."
+    )
+    ssl_keystore_certificate_chain: Password | None = setting(
+        None, dynamic=PER_BROKER, doc="The certificates of that key, in PEM, the broker's own first."
+    )
+    ssl_truststore_type: String = setting(
+        "JKS", STORE_TYPES, dynamic=PER_BROKER, doc="Format of the trust store: JKS, PKCS12 or PEM."
+    )
+    ssl_truststore_location: String | None = setting(
+        None, dynamic=PER_BROKER, doc="File with certificates that vouch for others; without it, the system's."
+    )
+    ssl_truststore_password: Password | None = setting(
+        None, dynamic=PER_BROKER, doc="Password of that file; a PEM file has none."
+    )
+    ssl_truststore_certificates: Password | None = setting(
+        None, dynamic=PER_BROKER, doc="Those certificates themselves, in PEM, instead of a file."
+    )
+    ssl_client_auth: String = setting(
+        "none",
+        one_of("required", "requested", "none"),
+        dynamic=PER_BROKER,
+        doc="Whether clients show a certificate. A listener of SASL_SSL heeds its own value alone (KIP-684).",
+    )
+    ssl_enabled_protocols: List = setting(
+        TLS_VERSIONS,
+        each_of(*TLS_VERSIONS),
+        Check("not empty", bool),
+        dynamic=PER_BROKER,
+        doc="Versions of TLS that are spoken.",
+    )
+    ssl_protocol: String = setting(
+        "TLSv1.3",
+        one_of(*TLS_VERSIONS, "TLS"),
+        dynamic=PER_BROKER,
+        unused="ssl.enabled.protocols says which versions are spoken",
+        doc="Version of TLS preferred.",
+    )
+    ssl_cipher_suites: List = setting(
+        (), dynamic=PER_BROKER, doc="Cipher suites that may be used, by Java's names; empty for OpenSSL's choice."
+    )
+    ssl_endpoint_identification_algorithm: String = setting(
+        "https",
+        one_of("https", "HTTPS", ""),
+        dynamic=PER_BROKER,
+        doc="Whether another broker's certificate must be that of its address; empty for no.",
+    )
+    ssl_principal_mapping_rules: String = setting(
+        "DEFAULT",
+        doc="How the name in a client's certificate becomes a user's: DEFAULT, RULE:pattern/replacement/[LU].",
+    )
+    ssl_allow_dn_changes: Boolean = setting(
+        False, doc="Whether a certificate may be replaced by one with another name while the broker runs."
+    )
+    ssl_allow_san_changes: Boolean = setting(
+        False, doc="Whether it may be replaced by one that lacks some of its other names."
+    )
+    ssl_provider: String | None = setting(
+        None, dynamic=PER_BROKER, unused=BY_OPENSSL, doc="Security provider of the JVM."
+    )
+    ssl_keymanager_algorithm: String = setting(
+        "SunX509", dynamic=PER_BROKER, unused=BY_OPENSSL, doc="Algorithm of the JVM's key manager."
+    )
+    ssl_trustmanager_algorithm: String = setting(
+        "PKIX", dynamic=PER_BROKER, unused=BY_OPENSSL, doc="Algorithm of the JVM's trust manager."
+    )
+    ssl_secure_random_implementation: String | None = setting(
+        None, dynamic=PER_BROKER, unused=BY_OPENSSL, doc="Random numbers of the JVM."
+    )
+    ssl_engine_factory_class: Class | None = setting(
+        None, empty(NO_PLUGINS), dynamic=PER_BROKER, doc="Class that makes TLS engines; must not be set."
+    )
+
     # --- compaction
     log_cleaner_enable: Boolean = setting(True, doc="Whether compaction runs.")
     log_cleaner_threads: Int = setting(1, at_least(0), dynamic=CLUSTER_WIDE, doc="Logs compacted at the same time.")
@@ -624,7 +713,7 @@ class BrokerConfig(Settings):
 
 # Keys of Apache's broker for parts that this broker does not have; named once at start, not shown to clients.
 FOREIGN_PREFIXES = (
-    "sasl.", "ssl.", "listener.name.", "zookeeper.", "controller.quorum.", "metadata.", "remote.", "rlmm.", "rsm.",
+    "sasl.", "listener.name.", "zookeeper.", "controller.quorum.", "metadata.", "remote.", "rlmm.", "rsm.",
     "group.consumer.", "group.share.", "group.streams.", "group.coordinator.", "share.", "kafka.metrics.", "metrics.",
     "password.encoder.", "delegation.token.", "quota.", "controller.quota.",
     "internal.metadata.", "log.local.retention.", "telemetry.", "confluent.",

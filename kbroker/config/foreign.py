@@ -20,7 +20,6 @@ from kbroker.config.settings import (
     Int,
     List,
     Long,
-    Password,
     Setting,
     Settings,
     Short,
@@ -94,64 +93,6 @@ class ForeignConfig(Settings):
     sasl_mechanism_inter_broker_protocol: String = setting(
         "GSSAPI", dynamic=PER_BROKER, unused=NO_SECURITY, doc="How brokers log in to each other."
     )
-    ssl_cipher_suites: List = setting((), dynamic=PER_BROKER, unused=NO_SECURITY, doc="Ciphers allowed.")
-    ssl_client_auth: String = setting(
-        "none", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Whether clients show a certificate."
-    )
-    ssl_enabled_protocols: List = setting(
-        (
-            "TLSv1.2",
-            "TLSv1.3",
-        ),
-        dynamic=PER_BROKER,
-        unused=NO_SECURITY,
-        doc="Versions of TLS allowed.",
-    )
-    ssl_endpoint_identification_algorithm: String = setting(
-        "https", dynamic=PER_BROKER, unused=NO_SECURITY, doc="How a server's name is checked."
-    )
-    ssl_engine_factory_class: Class | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Class that makes TLS engines."
-    )
-    ssl_key_password: Password | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Password of the private key."
-    )
-    ssl_keymanager_algorithm: String = setting(
-        "SunX509", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Algorithm of the key manager."
-    )
-    ssl_keystore_certificate_chain: Password | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Certificates of the broker."
-    )
-    ssl_keystore_key: Password | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Private key of the broker."
-    )
-    ssl_keystore_location: String | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="File of the broker's keys."
-    )
-    ssl_keystore_password: Password | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Password of that file."
-    )
-    ssl_keystore_type: String = setting("JKS", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Format of that file.")
-    ssl_protocol: String = setting("TLSv1.3", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Version of TLS preferred.")
-    ssl_provider: String | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Security provider of the JVM."
-    )
-    ssl_secure_random_implementation: String | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Random numbers of the JVM."
-    )
-    ssl_trustmanager_algorithm: String = setting(
-        "PKIX", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Algorithm of the trust manager."
-    )
-    ssl_truststore_certificates: Password | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Certificates that are trusted."
-    )
-    ssl_truststore_location: String | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="File of certificates that are trusted."
-    )
-    ssl_truststore_password: Password | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Password of that file."
-    )
-    ssl_truststore_type: String = setting("JKS", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Format of that file.")
 
 
 PER_LISTENER = frozenset((
@@ -208,8 +149,7 @@ FIXED = frozenset((
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "sasl.oauthbearer.jwks.endpoint.url",
     "sasl.oauthbearer.scope.claim.name", "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.token.endpoint.url",
     "sasl.server.callback.handler.class", "sasl.server.max.receive.size", "security.providers",
-    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "ssl.allow.dn.changes",
-    "ssl.allow.san.changes", "ssl.principal.mapping.rules", "telemetry.max.bytes",
+    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
     "zookeeper.metadata.migration.enable",
 ))  # fmt: skip
 """What a file says, and nobody while the broker runs."""

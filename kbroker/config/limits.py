@@ -158,6 +158,9 @@ SHIPPED_SEND_BUFFER_BYTES, SEND_BUFFER_BYTES = 102_400, 256 * 1024
 PEER_SETUP_MS = 10_000
 PEER_BACKOFF_MS, MOST_PEER_BACKOFF_MS = 50, 1_000
 
+# A handshake of TLS, from when a client has connected. Apache's broker waits for connections.max.idle.ms.
+HANDSHAKE_MS = 10_000
+
 # Messages made for one fetch of a client that knows only the old formats, which is held in memory, and the least that
 # each of its partitions may have of it. A batch that is larger alone is made whole.
 CONVERTED_BYTES_PER_FETCH = 1 << 20

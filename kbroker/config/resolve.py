@@ -110,6 +110,49 @@ def resolve_broker(layers: BrokerLayers) -> BrokerConfig:
     return config
 
 
+PER_LISTENER = ("ssl.", "sasl.")
+"""What a listener may have of its own begins so, behind `listener.name.NAME.`."""
+
+
+class ListenerConfig(NamedTuple):
+    """A broker's settings as they are for one listener. own: the keys that it has for itself."""
+
+    listener: str
+    config: BrokerConfig
+    own: frozenset[str]
+
+    def named(self, key: str) -> str:
+        """A key as whoever set it has written it."""
+        return f"{listener_prefix(self.listener)}{key}" if key in self.own else key
+
+
+def listener_prefix(listener: str) -> str:
+    """What stands before a key that is for this listener alone. Source: ListenerName.configPrefix of Apache Kafka."""
+    return f"listener.name.{listener.lower()}."
+
+
+def resolve_listener(layers: BrokerLayers, listener: str) -> ListenerConfig:
+    """The settings of one listener: its own beat the broker's, wherever those are set. Raises: ConfigError."""
+    prefix = listener_prefix(listener)
+    own: dict[str, Given] = {}
+    for source, values in reversed(list(layers.by_strength())):
+        for key, text in values.items():
+            base = key.removeprefix(prefix)
+            if base != key and base.startswith(PER_LISTENER) and base in BrokerConfig.KEYS:
+                place = layers.static[key].where if source is Source.STATIC_BROKER_CONFIG else "dynamic"
+                own[base] = Given(text, place)
+    config = resolve_broker(layers)
+    explicit = _parse(
+        {f"{prefix}{base}": BrokerConfig.KEYS[base] for base in own},
+        {f"{prefix}{base}": each.text for base, each in own.items()},
+        {f"{prefix}{base}": each.where for base, each in own.items()},
+    )
+    resolved: dict[str, Value] = {
+        each.name: explicit.get(f"{prefix}{each.name}", value) for each, value in config.items()
+    }
+    return ListenerConfig(listener, BrokerConfig(resolved), frozenset(own))
+
+
 def _quorums(config: BrokerConfig) -> list[str]:
     """A line for each setting by which a broker would be one of several of a metadata quorum.
 
@@ -149,6 +192,8 @@ def warnings(static: Mapping[str, Given]) -> list[str]:
         if known is not None:
             if known.unused is not None and _differs(known, given.text):
                 lines.append(f"{key}: has no effect: {known.unused} ({given.where})")
+        elif _is_for_a_listener(key, static):
+            continue
         elif key in broker.FOREIGN_KEYS or key.startswith(broker.FOREIGN_PREFIXES):
             lines.append(
                 f"{key}: has no effect: for a part of Apache Kafka that this broker does not have ({given.where})"
@@ -156,6 +201,19 @@ def warnings(static: Mapping[str, Given]) -> list[str]:
         else:
             lines.append(f"{key}: unknown key{_nearest(key, BrokerConfig.KEYS)} ({given.where})")
     return lines
+
+
+def _is_for_a_listener(key: str, static: Mapping[str, Given]) -> bool:
+    """Whether it is acted on: for a listener that there is, and honoured."""
+    if not key.startswith("listener.name."):
+        return False
+    name, _, base = key.removeprefix("listener.name.").partition(".")
+    known = BrokerConfig.KEYS.get(base)
+    if known is None or known.unused is not None or not base.startswith(PER_LISTENER):
+        return False
+    default = str(BrokerConfig.KEYS["listeners"].default)
+    listeners = static["listeners"].text if "listeners" in static else default
+    return any(each.strip().lower().startswith(f"{name}://") for each in listeners.split(","))
 
 
 def check_file(given: Mapping[str, Given], name: str) -> None:
@@ -312,7 +370,7 @@ def _entry(each: Setting, value: str | None, synonyms: tuple[Synonym, ...], *, r
 
 
 def _foreign_entry(key: str, sources: Sequence[tuple[Source, Mapping[str, str]]]) -> Entry:
-    """A key that somebody has set and that nothing here reads. One that has no type may be a secret, as in Kafka."""
+    """A key that is set and that is none of the broker's own. One that has no type may be a secret, as in Kafka."""
     from kbroker.config import foreign
 
     base = foreign.base_of(key)
@@ -324,8 +382,10 @@ def _foreign_entry(key: str, sources: Sequence[tuple[Source, Mapping[str, str]]]
         return Entry(key, None, found[0].source, ConfigType.UNKNOWN, True, True, tuple(found), doc)
     if base == key and known.shown(known.default) is not None:
         found.append(Synonym(key, known.shown(known.default), Source.DEFAULT_CONFIG))
-    unused = known._replace(name=key, unused=known.unused or "no listener has settings of its own")
-    return _entry(unused, found[0].value, tuple(found), read_only=base != key)
+    if base == key or not base.startswith(PER_LISTENER) or base not in BrokerConfig.KEYS:
+        known = known._replace(unused=known.unused or "no listener has this for itself")
+    is_fixed = base != key and (base not in foreign.PER_LISTENER or known.dynamic is Dynamic.READ_ONLY)
+    return _entry(known._replace(name=key), found[0].value, tuple(found), read_only=is_fixed)
 
 
 def _counted(each: Setting, sources: Sequence[tuple[Source, Mapping[str, str]]]) -> list[Synonym]:

@@ -109,9 +109,9 @@ class ScriptedCore:
     def gathers(self, gathers: bool) -> None:
         self._core.gathers = gathers
 
-    def open(self, listener: str, peer_host: str, peer_port: int) -> Line:
+    def open(self, listener: str, peer_host: str, peer_port: int, security_protocol: str = "PLAINTEXT") -> Line:
         """A client has connected."""
-        within = self._core.open(listener, peer_host, peer_port)
+        within = self._core.open(listener, peer_host, peer_port, security_protocol)
         line = self._lines[within] = Line(within)
         return line
 

@@ -8,13 +8,14 @@ settings before its first partition appears here, the change notices keep them r
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kbroker.config import (
     BrokerConfig,
     BrokerLayers,
     ConfigError,
     TopicConfig,
+    check_broker,
     check_topic,
     resolve_broker,
     resolve_topic,
@@ -30,6 +31,7 @@ class Configs:
         """Raises: ConfigError if the static values are not legal."""
         self.layers = layers
         self.broker: BrokerConfig = resolve_broker(layers)
+        self.verify: Callable[[BrokerLayers], list[str]] = lambda layers: []  # what files they name: the runtime's
         self.overrides: dict[str, Mapping[str, str]] = {}
         self._plain: TopicConfig | None = None  # what all topics without overrides share
         self._resolved: dict[str, TopicConfig] = {}
@@ -75,6 +77,16 @@ class Configs:
         self._plain = None
         self._resolved.clear()
         return changed
+
+    def faults(self, changes: Mapping[str, str], *, per_broker: bool) -> list[str]:
+        """Why these cannot become the dynamic values of this broker, or of all, a line each; empty if they can."""
+        faults = check_broker(changes, self.layers, per_broker=per_broker)
+        if faults:
+            return faults
+        layers = self.layers
+        return self.verify(
+            layers._replace(dynamic_broker=changes) if per_broker else layers._replace(dynamic_default=changes)
+        )
 
     def _resolve(self, topic: str, overrides: Mapping[str, str]) -> TopicConfig:
         try:

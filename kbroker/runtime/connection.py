@@ -365,6 +365,11 @@ class Connection:
         self._view = view
 
     @property
+    def is_shaken(self) -> bool:
+        """Whether there is no handshake to wait for, also because the connection is closed."""
+        return self.closed or self._transport.is_shaken
+
+    @property
     def held_bytes(self) -> int:
         """Memory that is in use for this client."""
         channel = self.channel

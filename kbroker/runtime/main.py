@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -40,6 +41,8 @@ def run_process(
 ) -> int:
     """Start a broker, call `started` once clients are served, serve until SIGTERM, SIGINT or SIGHUP, stop cleanly.
 
+    Where a listener speaks TLS and the process has no terminal, SIGHUP has its certificates read again instead.
+
     static, make_core, show_loading: as `Node` and `Host` have them. disk: None for the machine's own.
     Returns: the exit code.
     Raises: ConfigError, StartupError.
@@ -69,7 +72,7 @@ def run_process(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         node = Node(static, loop, host)
         signals: list[int] = []
-        loop.on_end(signals.append)
+        loop.on_end(lambda number: _reload(node) if _is_for_tls(number, node) else signals.append(number))
         if not node.open(given_up=lambda: signals):
             return 0
         try:
@@ -82,6 +85,25 @@ def run_process(
         return 1 if node.fatal else 0
     finally:
         loop.close()
+
+
+def _is_for_tls(number: int, node: Node) -> bool:
+    """Whether a signal asks for certificates to be read again: SIGHUP, where no terminal can have closed."""
+    return number == signal.SIGHUP and node.speaks_tls and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _reload(node: Node) -> None:
+    if node.serves:  # else it reads them now
+        log.info("SIGHUP: the certificates of TLS are read again")
+        node.reload_tls()
 
 
 def _keep_house(loop: Loop, node: Node) -> Housekeeping:

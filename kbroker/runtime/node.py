@@ -20,6 +20,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from kbroker.runtime.introduction import Introduction
     from kbroker.runtime.monitoring import Monitoring
     from kbroker.runtime.peers import SocketPeers
+    from kbroker.runtime.tls import Tls
 
 log = logging.getLogger("kbroker")
 
@@ -152,9 +154,18 @@ class Node:
         self.metrics_port = 0
         self._monitored: socket.socket | None = None
         self._monitoring: Monitoring | None = None
+        self._tls = self._load_tls()
         self._is_open = self._is_ending = self._is_loaded = False
         self._receive: Callable[[object], None] = _ignore  # what the store and the peers post
         self._choose_identity()
+
+    def _load_tls(self) -> Tls | None:
+        """Raises: ConfigError."""
+        if not any(each.protocol.endswith("SSL") for each in self.listeners.bound):
+            return None
+        from kbroker.runtime.tls import Tls  # who speaks plain text loads no OpenSSL
+
+        return Tls(self.layers, self.listeners, in_cluster=self._is_in_cluster)
 
     def _choose_identity(self) -> None:
         """broker.id if it is given, else what the directories were made with, else 1; their cluster, or a new one."""
@@ -278,8 +289,25 @@ class Node:
         if self._is_open or self._is_ending:
             return
         self._is_open = True
-        for name, listening in self._sockets.items():
-            self.server.accept_from(name, listening, control=name == self.listeners.control_plane)
+        for listener in self.listeners.bound:
+            name, tls = listener.name, self._tls if listener.protocol.endswith("SSL") else None
+            self.server.accept_from(
+                name,
+                self._sockets[name],
+                control=name == self.listeners.control_plane,
+                transport=partial(tls.accept, name) if tls else None,
+                security_protocol=listener.protocol,
+            )
+
+    def reload_tls(self) -> None:
+        """Read certificates again that files may have others of now; nothing happens where there is no TLS."""
+        if self._tls is not None:
+            self._tls.reload(self.broker.plane.configs.layers)
+
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether a listener does."""
+        return self._tls is not None
 
     def _warn_of_unclaimed(self, topics: Collection[str]) -> None:
         """A line for each log directory that holds partitions of no topic that there is."""
@@ -460,7 +488,10 @@ class Node:
             from kbroker.runtime.peers import SocketPeers
 
             name, most_bytes = f"broker-{self.node_id}", MOST_ANSWER_FRAMES * self.config.socket_request_max_bytes
-            return SocketPeers(name, loop, clock, self._name_pool, deliver, most_bytes)
+            peers = SocketPeers(name, loop, clock, self._name_pool, deliver, most_bytes)
+            if self._tls is not None:
+                peers.transports[SECURITY_PROTOCOLS.index("SSL")] = self._tls.connect
+            return peers
 
         self._peers = LatePeers(make_peers)
         broker = self.broker = assemble(
@@ -500,6 +531,9 @@ class Node:
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self.server.limit(_limits(configs.broker, host.shares)))
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self._pool.allow(self._disk_threads(configs.broker)))
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self._advertise(configs.broker))
+        if self._tls is not None:
+            configs.verify = self._tls.faults
+            broker.on(BrokerConfigChanged, lambda fact, now_ms: self.reload_tls())
 
     def _open_store(self) -> NodeStore:
         """The store that it has to itself, or shares with the other brokers of a test. Raises: StartupError."""

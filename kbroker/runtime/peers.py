@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kbroker.client import Connection
+from kbroker.config import ConfigError
 from kbroker.peers import PLAINTEXT, BrokerConnections
 from kbroker.ports import PeerFaultKind
 from kbroker.runtime.memory import empty_buffer
@@ -23,12 +24,12 @@ from kbroker.runtime.transport import PlaintextTransport, WantReadError, WantWri
 
 if TYPE_CHECKING:
     from kbroker.peers import BrokerConnection, Link
-    from kbroker.ports import Clock, PeerEvent
+    from kbroker.ports import Clock, Endpoint, PeerEvent
     from kbroker.runtime.disk_pool import DiskPool
     from kbroker.runtime.loop import Loop
     from kbroker.runtime.transport import Transport
 
-    MakeTransport = Callable[[socket.socket, str], Transport]
+    MakeTransport = Callable[[socket.socket, Endpoint], Transport]
 
 RECEIVE_BYTES = 256 << 10  # of the buffer that all connections share; larger answers are received into one of their own
 
@@ -39,7 +40,8 @@ class SocketPeers(BrokerConnections):
     """The connections of one broker. post: takes events; never called from within `send`.
 
     most_frame_bytes: of one answer. unreachable: brokers that no connection gets to, for a test wants it so.
-    transports: by security protocol, what makes one of a connected socket and the host's name. Others are not spoken.
+    transports: by security protocol, what makes one of a connected socket and where that is connected to. Others are
+    not spoken.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class SocketPeers(BrokerConnections):
         self._most_frame_bytes = most_frame_bytes
         self._receive_view = empty_buffer(RECEIVE_BYTES)  # most brokers have no others
         self.unreachable: frozenset[int] = frozenset()
-        self.transports: dict[int, MakeTransport] = {PLAINTEXT: lambda sock, host: PlaintextTransport.over(sock)}
+        self.transports: dict[int, MakeTransport] = {PLAINTEXT: lambda sock, endpoint: PlaintextTransport.over(sock)}
         self.spoken = self.transports.keys()
         self._silent: dict[_Address, int] = {}  # addresses where connecting came to no end: when, as a count
         self._silences = 0
@@ -213,7 +215,12 @@ class SocketLink:
             self._not_connected("nobody listens")
             return
         endpoint = self._connection.endpoint
-        self._socket, self._transport = None, self._peers.transports[endpoint.security_protocol](sock, endpoint.host)
+        try:
+            self._transport = self._peers.transports[endpoint.security_protocol](sock, endpoint)
+        except (ConfigError, ValueError) as error:  # no certificate for this listener; a name that TLS does not take
+            self._not_connected(str(error))
+            return
+        self._socket = None
         self._peers.loop.add_reader(self._transport.fileno(), self._on_readable)
         self._connection.connected()
         self._peers.settle()

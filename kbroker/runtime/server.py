@@ -11,14 +11,14 @@ import errno
 import logging
 import os
 import socket
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kbroker.broker.facts import JobDone, tell_of_end
 from kbroker.config import is_every_interface
-from kbroker.config.limits import HELD_BYTES, SEND_BUFFER_BYTES, SHIPPED_SEND_BUFFER_BYTES
+from kbroker.config.limits import HANDSHAKE_MS, HELD_BYTES, SEND_BUFFER_BYTES, SHIPPED_SEND_BUFFER_BYTES
 from kbroker.core import EXPIRED, Closed
 from kbroker.runtime.connection import PORTION_BYTES, REGION_BYTES, Connection
 from kbroker.runtime.memory import empty_buffer
@@ -28,6 +28,7 @@ from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.broker.jobs import Errand
+    from kbroker.broker.session import Session
     from kbroker.channel import Channel
     from kbroker.core import Core
     from kbroker.ports import Buffer, Clock, Region
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from kbroker.runtime.files import SystemFile
     from kbroker.runtime.loop import Loop
     from kbroker.runtime.transport import Transport
+
+    MakeTransport = Callable[[socket.socket, Session], Transport]
 
 log = logging.getLogger("kbroker.server")
 
@@ -112,7 +115,9 @@ class Server:
         self._limits = limits
         self._pool = pool
         self._listening: dict[str, socket.socket] = {}
-        self._transports: dict[str, Callable[[socket.socket], Transport]] = {}  # by listener
+        self._spoken: dict[str, tuple[str, MakeTransport | None]] = {}  # by listener
+        self._shaking: deque[tuple[int, Connection]] = deque()  # by when their handshakes have to be over, in order
+        self._shake_timer = loop.timer(self._end_handshakes)
         self._control_listener = ""
         self._connections: dict[Channel, Connection] = {}
         self._by_ip: Counter[str] = Counter()
@@ -141,16 +146,17 @@ class Server:
         listening: socket.socket,
         *,
         control: bool = False,
-        transport: Callable[[socket.socket], Transport] = PlaintextTransport.over,
+        transport: MakeTransport | None = None,
+        security_protocol: str = "PLAINTEXT",
     ) -> None:
         """Serve the connections of a listening socket, under this listener's name.
 
         control: it is the control plane's own (control.plane.listener.name): what comes in there goes first.
-        transport: makes one, which does not block, of a socket that was accepted.
+        transport: makes one, which does not block, of a socket that was accepted; None for the socket itself.
         """
         listening.setblocking(False)
         self._listening[name] = listening
-        self._transports[name] = transport
+        self._spoken[name] = security_protocol, transport
         if control:
             self._control_listener = name
         self.loop.add_reader(listening.fileno(), partial(self._accept, name, listening))
@@ -245,6 +251,7 @@ class Server:
             connection.close("")
         self._wake.cancel()
         self._sweep_timer.cancel()
+        self._shake_timer.cancel()
 
     @property
     def jobs_done(self) -> bool:
@@ -302,13 +309,17 @@ class Server:
         if (size := self._limits.send_buffer_bytes) > 0:
             size = SEND_BUFFER_BYTES if size == SHIPPED_SEND_BUFFER_BYTES else size
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
-        channel = self.core.open(name, host, port)
-        connection = Connection(self, self._transports[name](sock), channel, host, self.clock.now_ms())
+        protocol, make = self._spoken[name]
+        channel = self.core.open(name, host, port, protocol)
+        transport = PlaintextTransport.over(sock) if make is None else make(sock, channel.session)
+        connection = Connection(self, transport, channel, host, self.clock.now_ms())
         self._connections[channel] = connection
         self._by_ip[host] += 1
         self.accepted += 1
         if control:
             self.prefer(connection)
+        if make is not None:
+            self._await_handshake(connection)
         if self._sweep_timer.due_s is None:
             self._sweep_later()
 
@@ -323,6 +334,23 @@ class Server:
         if self._by_ip[host] >= most:
             return f"max.connections.per.ip={most} are open from this address"
         return ""
+
+    # -- handshakes
+
+    def _await_handshake(self, connection: Connection) -> None:
+        self._shaking.append((self.clock.now_ms() + HANDSHAKE_MS, connection))
+        if self._shake_timer.due_s is None:
+            self._shake_timer.set(HANDSHAKE_MS / 1000)
+
+    def _end_handshakes(self) -> None:
+        """Hang up where one has taken too long. Those that are over, or broken, lie here until then."""
+        now_ms, shaking = self.clock.now_ms(), self._shaking
+        while shaking and (shaking[0][0] <= now_ms or shaking[0][1].is_shaken):
+            connection = shaking.popleft()[1]
+            if not connection.is_shaken:
+                connection.close(f"no TLS handshake within {HANDSHAKE_MS} ms")
+        if shaking:
+            self._shake_timer.set((shaking[0][0] - now_ms) / 1000)
 
     # -- the lane
 

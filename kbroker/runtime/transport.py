@@ -17,6 +17,7 @@ costs nothing. What each has to keep (tests/contracts/test_transport.py asks eve
   `has_bytes_buffered`, and `recv_into` is called without waiting. It is called, too, once the socket is writable again
   after a `WantWriteError`.
 - Without `sends_files`, `send_file` is not called: the bytes are read and sent.
+- Before a transport `is_shaken` it gives nothing; `server.py` ends one that takes too long.
 - Any other OSError ends the connection. `close` does not wait; what has not left by then may be lost.
 """
 
@@ -51,6 +52,11 @@ class Transport(Protocol):
     @property
     def buffers_input(self) -> bool:
         """Whether `has_bytes_buffered` is to be asked."""
+        ...
+
+    @property
+    def is_shaken(self) -> bool:
+        """Whether the handshake is over, if there is one: before, nothing is received."""
         ...
 
     def has_bytes_buffered(self) -> bool:
@@ -89,6 +95,7 @@ class PlaintextTransport(socket.socket):
 
     sends_files = True
     buffers_input = False
+    is_shaken = True
 
     @classmethod
     def over(cls, sock: socket.socket) -> Self:

@@ -75,7 +75,7 @@ def test_an_environment_as_other_images_document_it_starts_a_broker(environment:
         ("PLAINTEXT://example.com:19092", [("", 19092)]),
         ("PLAINTEXT://[2001:db8::1]:19092", [("", 19092)]),
         ("PLAINTEXT://:19092", [("", 19092)]),
-        (" PLAINTEXT://a:1 , SSL://b:2 ", None),  # as it is without this: no TLS yet
+        (" PLAINTEXT://a:1 , SASL_SSL://b:2 ", None),  # as it is without this: no SASL yet
     ],
 )
 def test_listeners_follow_from_the_variable_that_advertises_them(
@@ -83,7 +83,7 @@ def test_listeners_follow_from_the_variable_that_advertises_them(
 ) -> None:
     environment = {"KAFKA_ADVERTISED_LISTENERS": advertised, "KAFKA_LISTENERS": ""}
     if bound is None:
-        with pytest.raises(ConfigError, match="speaks SSL"):
+        with pytest.raises(ConfigError, match="speaks SASL_SSL"):
             resolved(environment)
     else:
         assert [(each.host, each.port) for each in resolved(environment)[1].bound] == bound
@@ -169,7 +169,7 @@ def test_variables_of_images_without_a_meaning_here_are_told_with_the_reason() -
     }
     assert from_environment(environment) == {}
     assert unheeded(environment) == [
-        "KAFKA_CLIENT_PASSWORDS: has no effect: there is no TLS, SASL or access control yet (environment)",
+        "KAFKA_CLIENT_PASSWORDS: has no effect: there is no SASL or access control yet (environment)",
         "KAFKA_CREATE_TOPICS: has no effect: kbroker topics --create makes topics (environment)",
         "KAFKA_ENABLE_KRAFT: has no effect: there is no metadata quorum (environment)",
         "KAFKA_HEAP_OPTS, KAFKA_JMX_PORT: has no effect: it is for a Java virtual machine, and there is none here"

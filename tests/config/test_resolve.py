@@ -145,8 +145,8 @@ def test_unknown_key_is_told_the_nearest_known_one() -> None:
 
 
 def test_key_without_effect_is_named_once_with_the_reason() -> None:
-    lines = warnings(given({"num.network.threads": "8", "ssl.keystore.location": "/x", "log.dirs": "/data"}))
-    assert [line.split(":")[0] for line in lines] == ["num.network.threads", "ssl.keystore.location"]
+    lines = warnings(given({"num.network.threads": "8", "ssl.provider": "x", "log.dirs": "/data"}))
+    assert [line.split(":")[0] for line in lines] == ["num.network.threads", "ssl.provider"]
     assert "one thread serves all connections" in lines[0]
 
 
@@ -394,7 +394,7 @@ def test_a_key_of_a_part_that_is_not_here_shows_what_was_set_and_that_it_has_no_
         ("60000", Source.DEFAULT_CONFIG),
     ]
     assert (found.value, found.read_only, found.type) == ("1000", False, ConfigType.LONG)
-    assert found.documentation.endswith("Has no effect here: there is no TLS, SASL or access control yet.")
+    assert found.documentation.endswith("Has no effect here: there is no SASL or access control yet.")
 
 
 def test_what_is_set_for_all_shows_no_default_beside_it() -> None:

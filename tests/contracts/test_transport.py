@@ -8,20 +8,42 @@ from __future__ import annotations
 import os
 import select
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from kbroker.runtime.ssl_transport import CHUNK_BYTES, SslTransport
 from kbroker.runtime.transport import PlaintextTransport, Transport, WantReadError, WantWriteError
+from tests.certificates import Authority
 from tests.runtime.veiled_transport import VeiledTransport
 
 Kind = Callable[[socket.socket, socket.socket], tuple[Transport, Transport]]
 PATIENCE_S = 10.0
 ROOM_BYTES = 1 << 16
+SCRATCH = memoryview(bytearray(CHUNK_BYTES))
+
+
+def tls(version: ssl.TLSVersion, server: socket.socket, client: socket.socket) -> tuple[Transport, Transport]:
+    with TemporaryDirectory() as folder:
+        authority = Authority(Path(folder))
+        accepts, connects = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), authority.context()
+        accepts.load_cert_chain(authority.broker)
+    accepts.maximum_version = connects.maximum_version = version
+    make = partial(connects.wrap_bio, server_hostname="127.0.0.1")
+    return (
+        SslTransport(server, partial(accepts.wrap_bio, server_side=True), id, SCRATCH),
+        SslTransport(client, make, id, SCRATCH),
+    )
+
+
 KINDS: dict[str, Kind] = {
     "plaintext": lambda server, client: (PlaintextTransport.over(server), PlaintextTransport.over(client)),
+    "TLS 1.3": partial(tls, ssl.TLSVersion.TLSv1_3),
+    "TLS 1.2": partial(tls, ssl.TLSVersion.TLSv1_2),
     "veiled": lambda server, client: (VeiledTransport(server), VeiledTransport(client, is_client=True)),
 }
 

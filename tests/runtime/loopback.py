@@ -30,7 +30,7 @@ from kbroker.ports import Region
 from kbroker.runtime.connection import Connection
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.server import Limits, Server, bound_socket
-from kbroker.runtime.transport import PlaintextTransport, Transport
+from kbroker.runtime.transport import Transport
 from kbroker.timing import NEVER
 from tests.frames import framed
 
@@ -198,13 +198,18 @@ class Loopback:
         name: str,
         *,
         control: bool = False,
-        transport: Callable[[socket.socket], Transport] = PlaintextTransport.over,
+        transport: Callable[[socket.socket], Transport] | None = None,
     ) -> None:
         """One more listener."""
         listening = bound_socket("127.0.0.1", 0, receive_buffer_bytes=-1)
         listening.listen()
         self.ports[name] = listening.getsockname()[1]
-        self.server.accept_from(name, listening, control=control, transport=transport)
+        self.server.accept_from(
+            name,
+            listening,
+            control=control,
+            transport=None if transport is None else lambda sock, session: transport(sock),
+        )
 
     def turn(self, count: int = 1) -> None:
         """One turn of the loop: what is ready now, without waiting."""

@@ -41,6 +41,10 @@ class VeiledTransport:
         if is_client:
             self._say(b"H")
 
+    @property
+    def is_shaken(self) -> bool:
+        return self._greeted
+
     def fileno(self) -> int:
         return self.socket.fileno()
 

@@ -1,0 +1,272 @@
+"""The transport of TLS: OpenSSL between two buffers in memory, and the socket behind them.
+
+OpenSSL never touches the socket, so that readiness means what it says: how much was taken by the socket is known, and
+many records come in by one `recv` and leave by one `send` (an SSLSocket makes a call for each of at most 16 KB). On the
+way out bytes are enciphered into OpenSSL's buffer, taken out of it and sent; on the way in it is the other way round.
+
+A handshake is made of what `recv_into` and `send` find to do: nothing waits for it, and `server.py` ends one that takes
+too long. It ends with `shaken`, which may refuse the peer by an OSError. Tickets make the next handshake short.
+"""
+
+from __future__ import annotations
+
+import errno
+import ssl
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from socket import MSG_MORE
+from typing import TYPE_CHECKING
+
+from kbroker.runtime.transport import WantReadError, WantWriteError
+
+if TYPE_CHECKING:
+    import socket
+
+    from kbroker.ports import Buffer
+
+RECORD_BYTES = 16 << 10  # of plain text in one record
+CHUNK_BYTES = 64 << 10  # enciphered, or received, at a time: what OpenSSL's buffers grow to for each connection
+PORTION_BYTES = 256 << 10  # taken by one call: then others get their turn
+
+MakeObject = Callable[[ssl.MemoryBIO, ssl.MemoryBIO], ssl.SSLObject]
+
+
+class SslTransport:
+    """See above. Source of the rules: transport.py.
+
+    make: an SSLObject over two buffers, what comes in and what goes out. shaken: takes it after the handshake. scratch:
+    CHUNK_BYTES of memory to receive into, of the loop's. ended: takes it when the transport is closed after that.
+    """
+
+    sends_files = False
+    buffers_input = True
+
+    __slots__ = ("_ended", "_incoming", "_object", "_outgoing", "_scratch", "_shaken", "_socket", "_taken", "_unsent",
+                 "is_shaken")  # fmt: skip
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        make: MakeObject,
+        shaken: Callable[[ssl.SSLObject], object],
+        scratch: memoryview,
+        ended: Callable[[ssl.SSLObject], object] | None = None,
+    ) -> None:
+        sock.setblocking(False)
+        self._socket = sock
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = make(self._incoming, self._outgoing)
+        self._shaken = shaken
+        self._scratch = scratch
+        self._ended = ended
+        self._unsent = memoryview(b"")  # enciphered
+        self._taken = 0  # bytes of the owner's that stand for the end of that, and are offered again
+        self.is_shaken = False
+
+    def fileno(self) -> int:
+        """Of the socket."""
+        return self._socket.fileno()
+
+    # -- in
+
+    def has_bytes_buffered(self) -> bool:
+        """Whether a record, or a part of one, has come and was not read."""
+        return self._incoming.pending > 0 or self._object.pending() > 0
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        """As much as is there, of as many records as fit."""
+        if not self.is_shaken:
+            if not self._shake(WantWriteError):
+                return 0
+        elif not self.has_bytes_buffered() and not self._hear():
+            return 0
+        size = self._decipher(buffer)
+        while size is None:  # a part of a record, or nothing for us in it
+            if not self._hear():
+                return 0
+            size = self._decipher(buffer)
+        if self._outgoing.pending and not self._unsent:  # new keys, said back
+            self._flushed()
+        return size
+
+    def _decipher(self, buffer: memoryview) -> int | None:
+        """What can be read now; 0 for the end, None if more has to come first."""
+        read, size, room = self._object.read, 0, len(buffer)
+        try:
+            while size < room:
+                got = read(room - size, buffer[size:] if size else buffer)
+                if not got:
+                    break
+                size += got  # type: ignore[operator]
+                if not self._incoming.pending and not self._object.pending():
+                    break
+        except ssl.SSLWantReadError:
+            return size or None
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            return size
+        except ssl.SSLError as error:
+            if size:
+                return size
+            raise self._broken(error) from None
+        return size
+
+    def _hear(self) -> bool:
+        """Take in what the socket has; false at its end. Raises: BlockingIOError if that is nothing."""
+        size = self._socket.recv_into(self._scratch)
+        if size:
+            self._incoming.write(self._scratch[:size])
+        return size > 0
+
+    # -- out
+
+    def send(self, data: Buffer, /, flags: int = 0) -> int:
+        """Encipher and send."""
+        if self._unsent and not self._flushed():
+            raise BlockingIOError
+        taken, self._taken = self._taken, 0
+        if not self.is_shaken and not self._shake(BlockingIOError):
+            raise ConnectionResetError(errno.ECONNRESET, "the connection ended during the TLS handshake")
+        view = memoryview(data)
+        most = min(len(view), PORTION_BYTES)
+        while taken < most:
+            size = self._encipher(view[taken : min(taken + CHUNK_BYTES, most)])
+            if not size:
+                break
+            if not self._flushed(flags):
+                self._taken = size
+                break
+            taken += size
+        if not taken:
+            raise BlockingIOError if self._unsent else WantReadError
+        return taken
+
+    def _encipher(self, data: memoryview) -> int:
+        """How much went into OpenSSL's buffer: at a time one record."""
+        write, done = self._object.write, 0
+        try:
+            while done < len(data):
+                done += write(data[done:] if done else data)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            raise self._broken(error) from None
+        return done
+
+    def sendmsg(self, buffers: Iterable[Buffer], ancillary: tuple[()], flags: int, /) -> int:
+        """The same; small ones share a record."""
+        total = 0
+        pieces = list(_pieces(buffers))
+        for number, piece in enumerate(pieces, 1):
+            try:
+                sent = self.send(piece, flags if number == len(pieces) else flags | MSG_MORE)
+            except BlockingIOError:
+                if not total:
+                    raise
+                break
+            total += sent
+            if sent < len(piece):
+                break
+        return total
+
+    def send_file(self, fd: int, position: int, size: int) -> int:
+        """Never called."""
+        raise AssertionError("bytes of a file have to be enciphered")
+
+    def _flushed(self, flags: int = 0) -> bool:
+        """Whether all that was enciphered is with the socket now."""
+        while True:
+            if not self._unsent:
+                if not self._outgoing.pending:
+                    return True
+                self._unsent = memoryview(self._outgoing.read())
+            try:
+                sent = self._socket.send(self._unsent, flags)
+            except (BlockingIOError, InterruptedError):
+                return False
+            self._unsent = self._unsent[sent:]
+
+    # -- the handshake
+
+    def _shake(self, full: type[BlockingIOError]) -> bool:
+        """Go on with the handshake, up to its end; false if the connection ends in it.
+
+        Raises: BlockingIOError, or `full` where the socket takes no more; an OSError if the peer is refused.
+        """
+        while True:
+            try:
+                self._object.do_handshake()
+                is_done = True
+            except ssl.SSLWantReadError:
+                is_done = False
+            except ssl.SSLError as error:
+                raise self._broken(error) from None
+            if not self._flushed():
+                raise full
+            if is_done:
+                self._shaken(self._object)
+                self.is_shaken = True
+                return True
+            try:
+                if not self._hear():
+                    return False
+            except BlockingIOError:
+                raise (WantReadError if full is BlockingIOError else BlockingIOError) from None
+
+    def _broken(self, error: ssl.SSLError) -> OSError:
+        """Tell the peer, and say why."""
+        with suppress(OSError):
+            self._flushed()
+        return ConnectionAbortedError(errno.ECONNABORTED, why_no_tls(error))
+
+    def close(self) -> None:
+        """Hang up, with the word of TLS for it."""
+        if self.is_shaken and self._socket.fileno() >= 0:
+            if self._ended is not None:
+                self._ended(self._object)
+            if not self._unsent:
+                with suppress(OSError):
+                    self._object.unwrap()
+                with suppress(OSError):
+                    self._flushed()
+        self._socket.close()
+
+
+def _pieces(buffers: Iterable[Buffer]) -> Iterator[Buffer]:
+    """One portion of them: small ones joined, for the head of a record costs more than a copy."""
+    small: list[Buffer] = []
+    size = 0
+    for each in buffers:
+        size += len(each)
+        if len(each) < RECORD_BYTES:
+            small.append(each)
+        else:
+            if small:
+                yield b"".join(small)
+                small = []
+            yield each
+        if size >= PORTION_BYTES:
+            break
+    if small:
+        yield small[0] if len(small) == 1 else b"".join(small)
+
+
+REASONS = {
+    "HTTP_REQUEST": "it speaks HTTP, no TLS",
+    "HTTPS_PROXY_REQUEST": "it speaks HTTP, no TLS",
+    "WRONG_VERSION_NUMBER": "it speaks no TLS: its security.protocol may be PLAINTEXT",
+    "UNSUPPORTED_PROTOCOL": "its version of TLS is none of ssl.enabled.protocols",
+    "NO_SHARED_CIPHER": "it has none of our cipher suites",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate, and ssl.client.auth=required",
+}
+
+
+def why_no_tls(error: ssl.SSLError) -> str:
+    """Why a handshake failed, or a connection after it, for a person."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not taken: {error.verify_message}"
+    reason = error.reason or ""
+    if reason in REASONS:
+        return REASONS[reason]
+    if "ALERT" in reason:
+        return f"it ended TLS: {reason.split('ALERT_')[-1].replace('_', ' ').lower()}"
+    return f"TLS failed: {(reason or str(error)).replace('_', ' ').lower()}"

@@ -1,0 +1,156 @@
+"""Listeners of TLS on running brokers: who gets in, as whom, and what happens when certificates are replaced."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import Authority
+from tests.processes import BrokerProcess
+
+HOST = "127.0.0.1"
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One that asks for a certificate and demands none."""
+    settings = authority.settings(ssl_client_auth="requested")
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), **settings) as made:
+        yield made
+
+
+def shaken(port: int, context: ssl.SSLContext, session: ssl.SSLSession | None = None) -> ssl.SSLSocket:
+    sock = socket.create_connection((HOST, port), PATIENCE_S)
+    return context.wrap_socket(sock, server_hostname=HOST, session=session)
+
+
+def api_versions(connection: socket.socket) -> bytes:
+    """The first bytes of an answer."""
+    connection.sendall(bytes.fromhex("0000000a 0012 0000 00000007 ffff"))
+    return connection.recv(8)
+
+
+def is_refused(port: int, context: ssl.SSLContext) -> bool:
+    """Whether a client gets no answer. By TLS 1.3 it knows only once it asks."""
+    try:
+        with shaken(port, context) as connection:
+            return not api_versions(connection)
+    except (ssl.SSLError, ConnectionError):
+        return True
+
+
+def wait_for(said: str, broker: BrokerProcess) -> None:
+    """Until it is in the log, which is written behind what a client sees."""
+    until = time.monotonic() + PATIENCE_S
+    while said not in broker.log:
+        assert time.monotonic() < until, broker.log
+
+
+def serial_of(port: int, context: ssl.SSLContext) -> str:
+    with shaken(port, context) as connection:
+        return str((connection.getpeercert() or {})["serialNumber"])
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_are_spoken(version: ssl.TLSVersion, broker: BrokerProcess, authority: Authority) -> None:
+    context = authority.context(minimum_version=version, maximum_version=version)
+    with shaken(broker.port, context) as connection:
+        assert api_versions(connection)[4:] == b"\0\0\0\7"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_second_handshake_is_short(version: ssl.TLSVersion, broker: BrokerProcess, authority: Authority) -> None:
+    context = authority.context(minimum_version=version, maximum_version=version)
+    with shaken(broker.port, context) as connection:
+        api_versions(connection)
+        session = connection.session
+    with shaken(broker.port, context, session) as connection:
+        api_versions(connection)
+        assert connection.session_reused
+
+
+def test_half_finished_handshakes_hold_up_no_client(authority: Authority, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, **authority.settings()) as broker:
+        hold_up(broker, authority)
+
+
+def hold_up(broker: BrokerProcess, authority: Authority) -> None:
+    hello, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        authority.context().wrap_bio(hello, out, server_hostname=HOST).do_handshake()
+    begun = out.read()
+    silent = [socket.create_connection((HOST, broker.port), PATIENCE_S) for _ in range(500)]
+    try:
+        for number, each in enumerate(silent):
+            each.sendall(begun[: number % len(begun)])
+        with shaken(broker.port, authority.context()) as connection:
+            assert api_versions(connection)
+        for each in silent:
+            each.settimeout(PATIENCE_S)
+            while each.recv(1 << 16):
+                pass
+    finally:
+        for each in silent:
+            each.close()
+    wait_for("no TLS handshake within 10000 ms", broker)
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (b"GET / HTTP/1.0\r\n\r\n", "it speaks HTTP, no TLS"),
+        (bytes.fromhex("0000000a00120000 00000007 ffff"), "it speaks no TLS: its security.protocol may be PLAINTEXT"),
+    ],
+)
+def test_plain_text_is_refused_by_name(sent: bytes, why: str, broker: BrokerProcess) -> None:
+    with socket.create_connection((HOST, broker.port), PATIENCE_S) as connection:
+        connection.sendall(sent)
+        connection.settimeout(PATIENCE_S)
+        while connection.recv(1 << 16):
+            pass
+    wait_for(why, broker)
+
+
+def test_strangers_certificates_are_refused(broker: BrokerProcess, authority: Authority, tmp_path: Path) -> None:
+    other = Authority(tmp_path / "other")
+    assert is_refused(broker.port, authority.context(other.store(other.make("CN=stranger"))))
+    wait_for("its certificate is not taken: ", broker)
+
+
+def test_a_certificate_is_demanded(authority: Authority, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, **authority.settings(ssl_client_auth="required")) as broker:
+        assert not is_refused(broker.port, authority.context(authority.store(authority.make("CN=me"))))
+        assert is_refused(broker.port, authority.context())
+        wait_for("it shows no certificate, and ssl.client.auth=required", broker)
+
+
+def test_sighup_loads_a_certificate_again_for_connections_to_come(authority: Authority, tmp_path: Path) -> None:
+    store = authority.store(authority.make("CN=broker"), "hup.pem")
+    settings = authority.settings(ssl_keystore_location=str(store))
+    context = authority.context()
+    with BrokerProcess(tmp_path, **settings) as broker:
+        first = serial_of(broker.port, context)
+        with shaken(broker.port, context) as before:
+            authority.store(authority.make("CN=broker"), "hup.pem")
+            broker.process.send_signal(signal.SIGHUP)
+            until = time.monotonic() + PATIENCE_S
+            while serial_of(broker.port, context) == first:
+                assert time.monotonic() < until, broker.log
+            assert api_versions(before)
+        authority.store(authority.make("CN=other"), "hup.pem")
+        broker.process.send_signal(signal.SIGHUP)
+        wait_for("TLS of listener SSL stays as it was", broker)
+        assert "Keystore DistinguishedName does not match: existing=CN=broker, new=CN=other" in broker.log
+        assert serial_of(broker.port, context) != first
