@@ -313,7 +313,7 @@ def _written(
         elif name == ALL_BROKERS:
             plane.notices.set_broker(default=settings)
         else:
-            plane.notices.set_broker(own=settings)
+            plane.notices.set_broker(own=settings, is_asked=True)
     return None
 
 

@@ -125,11 +125,16 @@ class ConfigNotices:
             self._tell(EntitiesChanged((path,)))
             log.info("settings of %s: %s", path, ", ".join(settings) or "none")
 
-    def set_broker(self, *, own: dict[str, str] | None = None, default: dict[str, str] | None = None) -> None:
-        """The dynamic settings of this broker, or of all, are these now; topics follow where they have none."""
+    def set_broker(
+        self, *, own: dict[str, str] | None = None, default: dict[str, str] | None = None, is_asked: bool = False
+    ) -> None:
+        """The dynamic settings of this broker, or of all, are these now; topics follow where they have none.
+
+        is_asked: by a request, which is told of even if nothing changes: what files hold may have (KIP-226).
+        """
         has_changed = self._configs.set_dynamic(broker=own, default=default)
-        if has_changed or own is not None:
-            self._tell(BrokerConfigChanged())  # also where files that settings name may be others now (KIP-226)
+        if has_changed or is_asked:
+            self._tell(BrokerConfigChanged())
         if not has_changed:
             return
         for topic in {topic for topic, _ in self._replicas.partitions}:

@@ -1,52 +1,46 @@
-"""Every sender of a broker meets an endpoint of another one that speaks SSL: none says a word in plain text there."""
+"""Every sender of a broker meets an endpoint of another one that speaks SSL, and speaks it, too."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from kbroker.broker.facts import Leave
-from kbroker.metadata.store import BrokerInfo, Endpoint
+from kbroker.metadata.store import BrokerInfo
 from kbroker.ports import Peers
 from kbroker.replica.facts import InSyncProposed
 from kbroker.replica.partition import LeaderState, Proposal
 from kbroker.txn import Producer
 from kbroker.txn.shard import WriteMarkers
 from kbroker.txn.state import PREPARE_COMMIT, Transaction
+from protocol.apis import BY_KEY
 from protocol.messages.control import UpdateMetadataRequest
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.contracts.peer_benches import SocketBench
+from tests.contracts.peer_benches import SSL, TlsBench
 from tests.world import World
 
-OTHER, SSL, HANDSHAKE = 2, 1, b"\x16"
+OTHER = 2
 
 
 class Stage(World):
-    """A broker over sockets. heard: what came first on each connection to the endpoint of broker 2."""
+    """A broker over sockets. other: broker 2, which a test plays, behind a listener of TLS."""
 
     def __init__(self) -> None:
-        self.bench = SocketBench()
-        self.heard: list[bytes] = []
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self._connections: list[socket.socket] = []
-        self.bench.loop.add_reader(self._listening.fileno(), self._accept)
+        self.bench = TlsBench()
+        self.played = self.bench.broker(OTHER)
+        self.played.cluster_id = None
+        self.played.served = {key: api.versions for key, api in BY_KEY.items()}
         super().__init__(transaction_state_log_num_partitions="1", num_replica_fetchers="2")
         self.create("t", 2)
         self.client().ask(FindCoordinatorRequest(key="pay", key_type=1), 3)
         self.advance(100)
-        endpoint = Endpoint(self.plane.listener, SSL, *self._listening.getsockname())
+        endpoint = self.played.address._replace(listener=self.plane.listener)
         self.other = self.plane.cache.brokers[OTHER] = BrokerInfo(OTHER, (endpoint,))
 
     def peers(self) -> Peers:
         return self.bench.peers
-
-    def _accept(self) -> None:
-        connection, _ = self._listening.accept()
-        self._connections.append(connection)
-        self.bench.loop.add_reader(connection.fileno(), lambda: self.heard.append(connection.recv(64)))
 
     def wait(self, by_ms: int) -> None:
         """Let time pass at both ends."""
@@ -57,11 +51,6 @@ class Stage(World):
             self.advance(500)
 
     def end(self) -> None:
-        for connection in self._connections:
-            self.bench.loop.remove_reader(connection.fileno())
-            connection.close()
-        self.bench.loop.remove_reader(self._listening.fileno())
-        self._listening.close()
         self.bench.close()
 
     def lose_the_controller(self) -> None:
@@ -125,15 +114,34 @@ def verification(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "begin", [control, controlled_shutdown, creation_of_topics, in_sync_sets, fetchers, markers, verification]
+    ("begin", "asked"),
+    [
+        (control, "UpdateMetadataRequest"),
+        (controlled_shutdown, "ControlledShutdownRequest"),
+        (creation_of_topics, "CreateTopicsRequest"),
+        (in_sync_sets, "AlterPartitionRequest"),
+        (fetchers, "FetchRequest"),
+        (markers, "WriteTxnMarkersRequest"),
+        (verification, "AddPartitionsToTxnRequest"),
+    ],
 )
-def test_a_sender_says_nothing_in_plain_text_and_says_so_once_a_minute(
-    begin: Callable[[Stage], None], stage: Stage, caplog: pytest.LogCaptureFixture
+def test_a_sender_speaks_tls_and_shows_its_certificate(
+    begin: Callable[[Stage], None], asked: str, stage: Stage
+) -> None:
+    begin(stage)
+    stage.wait(3_000)
+    assert asked in {each.kind.__name__ for each in stage.played.asked}
+    assert {str(each) for each in stage.bench.principals} == {"User:CN=broker,O=kbroker"}
+
+
+def test_without_certificates_it_says_nothing_and_says_so_once_a_minute(
+    stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "kbroker.peers")
-    begin(stage)
+    del stage.bench.peers.transports[SSL]
+    fetchers(stage)
     stage.wait(30_000)
     host, port = stage.other.endpoints[0][2:]
     (said,) = [each for each in caplog.messages if f"to broker {OTHER} at {host}:{port} failed" in each]
     assert said.endswith("the listener PLAINTEXT of broker 2 speaks SSL, which this broker does not speak to others")
-    assert all(first.startswith(HANDSHAKE) for first in stage.heard)
+    assert stage.played.accepted == 0

@@ -7,15 +7,21 @@ broker greets as real ones do and keeps what it is asked in `asked`; the test an
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+from kbroker.broker.session import Principal, Session
+from kbroker.config import BrokerLayers, Given, resolve_broker, resolve_listeners
 from kbroker.peers import PLAINTEXT, BrokerConnections
 from kbroker.ports import Endpoint, PeerEvent
 from kbroker.runtime.loop import Loop, Timer
 from kbroker.runtime.peers import SocketPeers
+from kbroker.runtime.tls import Tls
 from kbroker.runtime.transport import PlaintextTransport, WantWriteError
 from kbroker.sim.net import Net, Wire
 from kbroker.sim.peers import SimPeers
@@ -26,12 +32,14 @@ from protocol.headers import encode_response_header, parse_request_header, reque
 from protocol.message import Message
 from protocol.messages.handshake import ApiVersion, ApiVersionsResponse
 from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from tests.certificates import Authority
 from tests.runtime.loopback import HandClock
 from tests.runtime.veiled_transport import VeiledTransport
 
 CLUSTER = "c29tZS1jbHVzdGVyLWlkIQ"
 SERVED = {3: (0, 12), 4: (0, 7), 18: (0, 3)}
 API_VERSIONS, METADATA = 18, 3
+SSL = 1  # the security protocol
 PATIENCE_S = 10.0
 
 
@@ -318,6 +326,40 @@ class VeiledBench(SocketBench):
         self.peers.transports[self.protocol] = lambda sock, host: VeiledTransport(sock, is_client=True)
 
 
+class TlsBench(SocketBench):
+    """Over TLS. A played broker has a certificate, and so have the peers: each takes the other's."""
+
+    protocol = SSL
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = TemporaryDirectory()
+        given = Authority(Path(self._folder.name)).settings(ssl_client_auth="required")
+        static = {key.replace("_", "."): Given(text, "the test") for key, text in given.items()}
+        layers = BrokerLayers(static=static)
+        self.tls = Tls(layers, resolve_listeners(resolve_broker(layers)), in_cluster=True)
+        self.peers.transports[SSL] = self.tls.connect
+        self.principals: list[Principal] = []
+
+    def accepted(self, sock: socket.socket) -> Any:  # type: ignore[override]
+        """A broker's end of TLS."""
+        session = Session("SSL", "127.0.0.1", 0)
+        transport = self.tls.accept("SSL", sock, session)
+        shaken = transport._shaken
+
+        def identified(made: ssl.SSLObject) -> None:
+            shaken(made)
+            self.principals.append(session.principal)
+
+        transport._shaken = identified
+        return transport
+
+    def close(self) -> None:
+        """The certificates, too."""
+        super().close()
+        self._folder.cleanup()
+
+
 class SimHost:
     """A played broker on the simulated network."""
 
@@ -374,4 +416,9 @@ class SimBench(Bench):
         self.world.run_until(self.world.now_ms + by_ms)
 
 
-BENCHES: dict[str, Callable[[], Bench]] = {"sockets": SocketBench, "veiled": VeiledBench, "simulated": SimBench}
+BENCHES: dict[str, Callable[[], Bench]] = {
+    "sockets": SocketBench,
+    "veiled": VeiledBench,
+    "TLS": TlsBench,
+    "simulated": SimBench,
+}
