@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.config.broker import BrokerConfig
+from kbroker.config.foreign import PER_LISTENER
 from kbroker.config.resolve import RESIZED_BY_STEPS
 from kbroker.config.settings import Dynamic, Setting
 from kbroker.controller.admin import NewTopic
