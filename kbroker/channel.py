@@ -16,6 +16,7 @@ from kbroker.api.routes import ROUTES
 from kbroker.config.limits import ANSWER_BYTES_PER_CONNECTION, REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.ports import Region
 from protocol.errors import shortened
+from protocol.frames import NO_LIMIT, SIZE_BYTES
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     Piece: TypeAlias = Buffer | Region
 
+NO_HEADER = None
+"""Instead of a correlation id: what came without a header is answered without one."""
 CLIENT_ID_CHARACTERS = 100  # of one in a line of the log
 
 _HEAD, _HEAD_BYTES = Layout(">ii").pack, 4  # size of what follows it, correlation id; bytes behind the size
@@ -49,7 +52,7 @@ class Request(Call):
         channel: Channel,
         route: Route,
         version: int,
-        correlation_id: int,
+        correlation_id: int | None,
         client_id: str | None,
         now_ms: int,
     ) -> None:
@@ -98,10 +101,11 @@ class Channel:
     look at; what is in `pending`, and held_by, are the core's: the request to be carried out before the next is begun.
     """
 
-    __slots__ = ("closing", "held_by", "held_bytes", "out", "pending", "routes", "session", "unsent_bytes")
+    __slots__ = ("closing", "held_by", "held_bytes", "login", "out", "pending", "routes", "session", "unsent_bytes")
 
     def __init__(self, session: Session, routes: Mapping[int, Route] = ROUTES) -> None:
         self.session = session
+        self.login = session.login  # is asked about each frame; None once there is nothing to ask
         self.routes = routes  # where its requests are looked up
         self.pending: deque[Request] = deque()  # requests whose answers, or whose predecessors', are not there yet
         self.out: list[Piece] = []
@@ -121,6 +125,12 @@ class Channel:
             or len(self.pending) >= REQUESTS_IN_FLIGHT_PER_CONNECTION
             or self.unsent_bytes + self.held_bytes > ANSWER_BYTES_PER_CONNECTION
         )
+
+    @property
+    def most_frame_bytes(self) -> int:
+        """Of a frame, while its client has still to log in."""
+        login = self.session.login
+        return NO_LIMIT if login is None or login.user else login.most_bytes
 
     @property
     def busy(self) -> bool:
@@ -154,6 +164,8 @@ def framed(request: Request, pieces: list[Piece]) -> list[Piece]:
     size = len(first) if len(pieces) == 1 else sum(map(len, pieces))
     if request.version >= request.route.answers_tagged_from:
         head = _TAGGED_HEAD(size + _TAGGED_HEAD_BYTES, request.correlation_id)
+    elif request.correlation_id is NO_HEADER:
+        head = size.to_bytes(SIZE_BYTES, "big")
     else:
         head = _HEAD(size + _HEAD_BYTES, request.correlation_id)
     if first.__class__ is bytes:

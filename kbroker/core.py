@@ -35,9 +35,9 @@ from kbroker.api.handshake import API_VERSIONS, unsupported_version
 from kbroker.api.produce_bounds import names_over
 from kbroker.api.routes import AUTHORIZED, ROUTES, SERVED, NotLoadedError
 from kbroker.broker.authorizer import Operation, ResourceType
-from kbroker.broker.facts import Reply, Touched
+from kbroker.broker.facts import HangUp, Reply, Touched
 from kbroker.broker.session import Session
-from kbroker.channel import Channel, Request, Resume, Unbegun, bytes_in, emit, framed
+from kbroker.channel import NO_HEADER, Channel, Request, Resume, Unbegun, bytes_in, emit, framed
 from kbroker.config.limits import (
     DECODED_TIMES,
     FEW_PARKED,
@@ -95,6 +95,12 @@ class Closed(NamedTuple):
 
 EXPIRED, AT_REST = Expired(), AtRest()
 OF_DRIVERS = (Expired, AtRest, Closed)
+
+
+class _Token(NamedTuple):
+    """What of SaslAuthenticate comes bare."""
+
+    auth_bytes: bytes
 
 
 class Effects:
@@ -186,7 +192,10 @@ class Core:
     def open(self, listener: str, peer_host: str, peer_port: int, security_protocol: str = "PLAINTEXT") -> Channel:
         """A client has connected to the listener of this name, where this is spoken."""
         routes = AUTHORIZED if self._broker.auth_helper.has_rules else ROUTES
-        return Channel(Session(listener, peer_host, peer_port, security_protocol), routes)
+        session = Session(listener, peer_host, peer_port, security_protocol)
+        if self._broker.logins is not None:
+            session.login = self._broker.logins.open(session)
+        return Channel(session, routes)
 
     def step(self, event: object, now_ms: int) -> Effects:
         """Something has happened. Frames come by `receive`, which is the same for many of them at once.
@@ -220,6 +229,8 @@ class Core:
             if channel.closing:
                 return
         self._now_ms = now_ms
+        if channel.login is not None and self._is_of_login(channel, frame, now_ms):
+            return
         try:
             api_key, version, correlation_id, client_id, start = parse_request_header(frame)
             route = channel.routes[api_key] if api_key in SERVED else None
@@ -265,6 +276,27 @@ class Core:
             self._notice(now_ms)
         if self._facts or self._replicas.touched:
             self._follow(now_ms)
+
+    def _is_of_login(self, channel: Channel, frame: memoryview, now_ms: int) -> bool:
+        """Whether a frame is none that may be handled as a request: a bare token, or what a login does not admit."""
+        login, session, logins = channel.login, channel.session, self._broker.logins
+        assert login is not None, session
+        assert logins is not None, session
+        if session.login is None:
+            channel.login = None
+            return False
+        if login.takes_bare_token and len(frame) <= login.most_bytes:
+            from kbroker.api.sasl import BARE  # clients since 0.11 send none
+
+            self._handle(Request(self._broker, channel, BARE, 0, NO_HEADER, None, now_ms), _Token(bytes(frame)))
+            self._follow(now_ms)
+            return True
+        api_key = int.from_bytes(frame[:2], "big")
+        if login.admits(api_key) and (login.user or len(frame) <= login.most_bytes):
+            return False
+        what = f"API key {api_key}, {len(frame)} bytes" if len(frame) >= 2 else "no request"
+        self._hang_up(channel, logins.out_of_turn(what, session))
+        return True
 
     def _expire(self, now_ms: int) -> None:
         scheduler = self._scheduler
@@ -602,6 +634,8 @@ class Core:
     def _refuse_unknown(self, channel: Channel, api_key: int, version: int, correlation_id: int) -> None:
         """A version or API that we do not serve: ApiVersions is answered, the others cannot be."""
         if api_key == API_VERSIONS:
+            if channel.session.login is not None:
+                channel.session.login.versions_told(understood=False)
             request = Request(self._broker, channel, ROUTES[API_VERSIONS], 0, correlation_id, None, self._now_ms)
             self._answer(request, unsupported_version())
             return
@@ -636,6 +670,8 @@ class Core:
             self._look_again(fact.keys, now_ms)
         elif isinstance(fact, Resume):
             self._resume(fact.request, now_ms)
+        elif isinstance(fact, HangUp):
+            self._hang_up(cast(Request, fact.ticket).channel, fact.why)
         else:
             self._broker.handle(fact, now_ms)
 

@@ -55,6 +55,10 @@ class FrameDecoder:
         self._size = 0  # bytes it will have
         self.rest = _NOTHING
 
+    def allow(self, max_bytes: int) -> None:
+        """Take frames of this size from now on."""
+        self._max_bytes = max_bytes
+
     @property
     def midway(self) -> bool:
         """Whether the stream stopped inside a frame."""

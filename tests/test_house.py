@@ -334,7 +334,8 @@ SURFACE = {"at_rest", "effects", "figures", "gathers", "health", "open", "receiv
 """Of the core, for who drives it."""
 
 OF_CHANNELS = {
-    "busy", "closing", "full", "held_bytes", "out", "pending", "sent", "session", "unsent_bytes", "written",
+    "busy", "closing", "full", "held_bytes", "login", "most_frame_bytes", "out", "pending", "sent",
+    "session", "unsent_bytes", "written",
 }  # fmt: skip
 """Likewise, of a connection."""
 

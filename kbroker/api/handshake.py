@@ -35,8 +35,13 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511
 
 def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
     """List what is served; remember what the client says it is."""
+    is_understood = call.version < 3 or (
+        _is_software(request.client_software_name) and _is_software(request.client_software_version)
+    )
+    if call.session.login is not None:
+        call.session.login.versions_told(understood=is_understood)
     if call.version >= 3:
-        if not (_is_software(request.client_software_name) and _is_software(request.client_software_version)):
+        if not is_understood:
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         call.session.client_software = f"{request.client_software_name} {request.client_software_version}"
     response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_served(), finalized_features_epoch=0)

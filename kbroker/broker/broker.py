@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kbroker.broker.fetch_sessions import FetchSessions
     from kbroker.broker.jobs import Job, Owner
     from kbroker.broker.log_background import LogBackground
+    from kbroker.broker.logins import Logins
     from kbroker.broker.session import Session
     from kbroker.broker.transaction_markers import TransactionMarkers
     from kbroker.broker.transaction_partitions import TransactionPartitions
@@ -88,6 +89,7 @@ class Broker:
         self.strict = strict
         self.fetch_regions = fetch_regions
         self.auth_helper = AuthHelper()
+        self.logins: Logins | None = None  # where a listener speaks SASL
         self.counters = Counters()
         self.openings = Openings(self.give)
         self.cold_reads = ColdReads(self.give, replicas, self.tell)
@@ -202,3 +204,5 @@ class Broker:
     def disconnected(self, session: Session) -> None:
         """A client has gone. Its group memberships outlive its connection, and so do its fetch sessions if they may."""
         self.fetch_sessions.disconnected(session)
+        if self.logins is not None:
+            self.logins.disconnected(session)

@@ -53,6 +53,13 @@ class Reply(NamedTuple):
     response: object
 
 
+class HangUp(NamedTuple):
+    """The connection of a request ends, behind what was answered before."""
+
+    ticket: Ticket
+    why: str
+
+
 class Joint:
     """An answer that several make together. waiting: how many of them are not there yet."""
 

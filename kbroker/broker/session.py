@@ -10,6 +10,8 @@ from protocol.namedtuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kbroker.security.login import Login
+
 
 class Principal(NamedTuple):
     """Who somebody is: the type, User unless a plug-in has others, and the name."""
@@ -54,10 +56,13 @@ class Session:
 
     __slots__ = (
         "_principal",
+        "by_token",
         "client_software",
         "grants",
         "is_controller",
         "listener",
+        "login",
+        "mechanism",
         "peer_host",
         "peer_port",
         "request",
@@ -70,6 +75,9 @@ class Session:
         self.peer_port = peer_port
         self.security_protocol = security_protocol  # of the listener
         self.principal = ANONYMOUS  # until a certificate or a login has shown who it is
+        self.login: Login | None = None  # under way, or to be repeated some time
+        self.mechanism = ""  # of SASL, by which it has logged in
+        self.by_token = False  # it has logged in by a delegation token
         self.client_software = ""  # "name version", from ApiVersions v3+ (KIP-511)
         self.request = ""  # the API that was asked for last, where that is asked for
         self.is_controller = False  # has sent LeaderAndIsr, StopReplica or UpdateMetadata

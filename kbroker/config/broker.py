@@ -47,7 +47,7 @@ SLICES = "groups are loaded in slices of 256 KiB, between other requests"
 NO_QUOTAS = "there are no quotas yet"
 NO_REPLICAS = "this part of replication is not there yet"
 NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
-NO_SECURITY = "there is no SASL or access control yet"
+NOT_YET = "only PLAIN and SCRAM are there yet"
 NO_PLUGINS = "Java classes cannot be loaded"
 AUTHORIZERS = (
     "kafka.security.authorizer.AclAuthorizer",
@@ -75,6 +75,19 @@ def _is_login(text: str) -> bool:
     from kbroker.config.jaas import is_login  # most brokers have none
 
     return is_login(text)
+
+
+def _is_module(text: str) -> bool:
+    from kbroker.config.jaas import read_module  # most brokers have none
+
+    try:
+        read_module(text)
+    except ValueError:
+        return False
+    return True
+
+
+CALLBACKS = matching(r"[\w.$]+(:\w+)?", "module:function, or the name of a class of Kafka's")
 
 
 class BrokerConfig(Settings):
@@ -708,21 +721,101 @@ class BrokerConfig(Settings):
     alter_config_policy_class_name: Class | None = setting(
         None, empty(NO_PLUGINS), doc="Class that checks changed configs; must not be set."
     )
-    sasl_jaas_config: Password | None = setting(None, unused=NO_SECURITY, doc="Login of the broker.")
+
+    # --- SASL: of all listeners that speak it, unless one has its own (listener.name.NAME. before the key)
+    sasl_enabled_mechanisms: List = setting(
+        ("GSSAPI",), dynamic=PER_BROKER, doc="Ways to log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER."
+    )
+    sasl_jaas_config: Password | None = setting(
+        None,
+        Check('a login module as Java writes it: MODULE required NAME="VALUE" ...;', _is_module),
+        dynamic=PER_BROKER,
+        doc="Login module: whom PLAIN lets in (user_NAME), and as whom the broker logs in to others.",
+    )
+    sasl_mechanism_inter_broker_protocol: String = setting(
+        "GSSAPI", dynamic=PER_BROKER, unused=NOT_YET, doc="How brokers log in to each other."
+    )
+    sasl_server_callback_handler_class: Class | None = setting(
+        None, CALLBACKS, doc="Function that checks a password or a token, as module:function, or Kafka's class for it."
+    )
+    sasl_login_callback_handler_class: Class | None = setting(
+        None,
+        CALLBACKS,
+        unused=NOT_YET,
+        doc="Function that gives the broker a token to log in with (OAUTHBEARER), as module:function.",
+    )
+    sasl_server_max_receive_size: Int = setting(
+        524_288, at_least(1), doc="Largest frame that is taken of a client that has not logged in."
+    )
+    connections_max_reauth_ms: Long = setting(
+        0, at_least(0), doc="After this time a client has to log in again on its connection; 0: it need not."
+    )
+    connection_failed_authentication_delay_ms: Int = setting(
+        100, at_least(0), doc="How long a failed login waits for its answer, and for the end of its connection."
+    )
+    sasl_oauthbearer_jwks_endpoint_url: String | None = setting(
+        None,
+        matching(r"(https?|file)://.+|file:/.+", "https://..., http://... or file:/..."),
+        unused=NOT_YET,
+        doc="Where the keys are that sign tokens, as a JSON Web Key Set.",
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: Long = setting(
+        HOUR_MS, at_least(1), unused=NOT_YET, doc="How often those keys are fetched."
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: Long = setting(
+        100, at_least(1), unused=NOT_YET, doc="Pause after those keys could not be fetched."
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: Long = setting(
+        10_000, at_least(1), unused=NOT_YET, doc="Longest such pause."
+    )
+    sasl_oauthbearer_expected_audience: List = setting(
+        (), unused=NOT_YET, doc="One of these a token must be for; empty: any."
+    )
+    sasl_oauthbearer_expected_issuer: String | None = setting(None, unused=NOT_YET, doc="Who must have issued a token.")
+    sasl_oauthbearer_clock_skew_seconds: Int = setting(
+        30, at_least(0), unused=NOT_YET, doc="How far the clocks of brokers and of the issuer may be apart."
+    )
+    sasl_oauthbearer_scope_claim_name: String = setting(
+        "scope", unused=NOT_YET, doc="The claim of a token that holds its scopes."
+    )
+    sasl_oauthbearer_sub_claim_name: String = setting(
+        "sub", unused=NOT_YET, doc="The claim of a token that holds the user's name."
+    )
+
+    # --- delegation tokens
+    delegation_token_secret_key: Password | None = setting(
+        None,
+        fallbacks=(("delegation.token.master.key", 1),),
+        unused=NOT_YET,
+        doc="Secret that all brokers sign delegation tokens with; without it there are none.",
+    )
+    delegation_token_master_key: Password | None = setting(None, doc="The older name of delegation.token.secret.key.")
+    delegation_token_max_lifetime_ms: Long = setting(
+        7 * 24 * HOUR_MS,
+        at_least(1),
+        unused=NOT_YET,
+        doc="Longest life of a delegation token, however often it is renewed.",
+    )
+    delegation_token_expiry_time_ms: Long = setting(
+        24 * HOUR_MS, at_least(1), unused=NOT_YET, doc="How long a delegation token lives unless it is renewed."
+    )
+    delegation_token_expiry_check_interval_ms: Long = setting(
+        HOUR_MS, at_least(1), unused=NOT_YET, doc="How often expired delegation tokens are removed."
+    )
 
 
 # Keys of Apache's broker for parts that this broker does not have; named once at start, not shown to clients.
 FOREIGN_PREFIXES = (
     "sasl.", "listener.name.", "zookeeper.", "controller.quorum.", "metadata.", "remote.", "rlmm.", "rsm.",
     "group.consumer.", "group.share.", "group.streams.", "group.coordinator.", "share.", "kafka.metrics.", "metrics.",
-    "password.encoder.", "delegation.token.", "quota.", "controller.quota.",
+    "password.encoder.", "quota.", "controller.quota.",
     "internal.metadata.", "log.local.retention.", "telemetry.", "confluent.",
 )  # fmt: skip
 FOREIGN_KEYS = frozenset((
     "add.partitions.to.txn.retry.backoff.max.ms", "add.partitions.to.txn.retry.backoff.ms",
     "auto.include.jmx.reporter", "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
-    "client.quota.callback.class", "config.providers", "connection.failed.authentication.delay.ms",
-    "connections.max.reauth.ms", "cordoned.log.dirs", "early.start.listeners", "eligible.leader.replicas.enable",
+    "client.quota.callback.class", "config.providers", "cordoned.log.dirs",
+    "early.start.listeners", "eligible.leader.replicas.enable",
     "follower.fetch.last.tiered.offset.enable", "initial.broker.registration.timeout.ms",
     "num.replica.alter.log.dirs.threads", "principal.builder.class", "security.providers",
     "server.max.startup.time.ms", "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms",

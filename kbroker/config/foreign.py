@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kbroker.config.broker import FOREIGN_KEYS, NO_SECURITY, BrokerConfig
+from kbroker.config.broker import FOREIGN_KEYS, NO_PLUGINS, BrokerConfig
 from kbroker.config.settings import (
     CLUSTER_WIDE,
     LONG_MAX,
@@ -27,6 +27,7 @@ from kbroker.config.settings import (
     setting,
 )
 
+NO_KERBEROS = "there is no GSSAPI, and no login that Java refreshes"
 NO_TIERS = "there is no tiered storage"
 
 _LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
@@ -44,7 +45,7 @@ class ForeignConfig(Settings):
     principal_builder_class: Class = setting(
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         dynamic=PER_BROKER,
-        unused=NO_SECURITY,
+        unused=NO_PLUGINS,
         doc="Class that tells who a client is.",
     )
     remote_fetch_max_wait_ms: Int = setting(
@@ -59,39 +60,35 @@ class ForeignConfig(Settings):
     remote_log_manager_fetch_max_bytes_per_second: Long = setting(
         LONG_MAX, dynamic=CLUSTER_WIDE, unused=NO_TIERS, doc="Most bytes read from the tier a second."
     )
-    sasl_enabled_mechanisms: List = setting(("GSSAPI",), dynamic=PER_BROKER, unused=NO_SECURITY, doc="Ways to log in.")
     sasl_kerberos_kinit_cmd: String = setting(
-        "/usr/bin/kinit", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Path of kinit."
+        "/usr/bin/kinit", dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Path of kinit."
     )
     sasl_kerberos_min_time_before_relogin: Long = setting(
-        60_000, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Time between two refreshes of a ticket."
+        60_000, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Time between two refreshes of a ticket."
     )
     sasl_kerberos_principal_to_local_rules: List = setting(
-        ("DEFAULT",), dynamic=PER_BROKER, unused=NO_SECURITY, doc="How names of principals become short ones."
+        ("DEFAULT",), dynamic=PER_BROKER, unused=NO_KERBEROS, doc="How names of principals become short ones."
     )
     sasl_kerberos_service_name: String | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Kerberos name of the brokers."
+        None, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Kerberos name of the brokers."
     )
     sasl_kerberos_ticket_renew_jitter: Double = setting(
-        0.05, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Share of chance in the time of a renewal."
+        0.05, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Share of chance in the time of a renewal."
     )
     sasl_kerberos_ticket_renew_window_factor: Double = setting(
-        0.8, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Share of a ticket's life after which it is renewed."
+        0.8, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Share of a ticket's life after which it is renewed."
     )
     sasl_login_refresh_buffer_seconds: Short = setting(
-        300, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Time before its end in which a login is not refreshed."
+        300, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Time before its end in which a login is not refreshed."
     )
     sasl_login_refresh_min_period_seconds: Short = setting(
-        60, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Least time between two refreshes of a login."
+        60, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Least time between two refreshes of a login."
     )
     sasl_login_refresh_window_factor: Double = setting(
-        0.8, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Share of a login's life after which it is refreshed."
+        0.8, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Share of a login's life after which it is refreshed."
     )
     sasl_login_refresh_window_jitter: Double = setting(
-        0.05, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Share of chance in the time of a refresh."
-    )
-    sasl_mechanism_inter_broker_protocol: String = setting(
-        "GSSAPI", dynamic=PER_BROKER, unused=NO_SECURITY, doc="How brokers log in to each other."
+        0.05, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Share of chance in the time of a refresh."
     )
 
 
@@ -107,13 +104,11 @@ FOR_ALL_LISTENERS = ("max.connections", "max.connection.creation.rate", "num.net
 
 FIXED = frozenset((
     "auto.include.jmx.reporter", "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
-    "client.quota.callback.class", "connection.failed.authentication.delay.ms", "connections.max.reauth.ms",
+    "client.quota.callback.class",
     "controller.quorum.append.linger.ms", "controller.quorum.election.backoff.max.ms",
     "controller.quorum.election.timeout.ms", "controller.quorum.fetch.timeout.ms",
     "controller.quorum.request.timeout.ms", "controller.quorum.retry.backoff.ms", "controller.quota.window.num",
-    "controller.quota.window.size.seconds", "delegation.token.expiry.check.interval.ms",
-    "delegation.token.expiry.time.ms", "delegation.token.master.key", "delegation.token.max.lifetime.ms",
-    "delegation.token.secret.key", "early.start.listeners", "eligible.leader.replicas.enable",
+    "controller.quota.window.size.seconds", "early.start.listeners", "eligible.leader.replicas.enable",
     "group.consumer.assignors", "group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms",
     "group.consumer.max.session.timeout.ms", "group.consumer.max.size", "group.consumer.migration.policy",
     "group.consumer.min.heartbeat.interval.ms", "group.consumer.min.session.timeout.ms",
@@ -143,12 +138,7 @@ FIXED = frozenset((
     "sasl.client.callback.handler.class",
     "sasl.login.callback.handler.class", "sasl.login.class", "sasl.login.connect.timeout.ms",
     "sasl.login.read.timeout.ms", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
-    "sasl.mechanism.controller.protocol", "sasl.oauthbearer.clock.skew.seconds",
-    "sasl.oauthbearer.expected.audience", "sasl.oauthbearer.expected.issuer",
-    "sasl.oauthbearer.jwks.endpoint.refresh.ms", "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "sasl.oauthbearer.jwks.endpoint.url",
-    "sasl.oauthbearer.scope.claim.name", "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.token.endpoint.url",
-    "sasl.server.callback.handler.class", "sasl.server.max.receive.size", "security.providers",
+    "sasl.mechanism.controller.protocol", "sasl.oauthbearer.token.endpoint.url", "security.providers",
     "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
     "zookeeper.metadata.migration.enable",
 ))  # fmt: skip

@@ -153,6 +153,9 @@ COLD_PATIENCE_MS = 10_000
 # SO_SNDBUF where socket.send.buffer.bytes is as Kafka ships it: a reader of much wakes us, and is woken, less often.
 SHIPPED_SEND_BUFFER_BYTES, SEND_BUFFER_BYTES = 102_400, 256 * 1024
 
+# Logins that wait for a function of the user's own at once; those beyond are refused.
+LOGINS_BESIDE = 1_000
+
 # To reach another broker and to learn who it is: socket.connection.setup.timeout.ms of Kafka's clients. And between two
 # tries, doubled each time: reconnect.backoff.ms and reconnect.backoff.max.ms of the same.
 PEER_SETUP_MS = 10_000

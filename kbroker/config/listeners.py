@@ -14,7 +14,7 @@ from kbroker.config.broker import SECURITY_PROTOCOLS, BrokerConfig
 from kbroker.config.given import ConfigError
 from protocol.namedtuple import NamedTuple
 
-SERVED_PROTOCOLS = ("PLAINTEXT", "SSL")  # grows with SASL
+SERVED_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Listener(NamedTuple):

@@ -112,6 +112,12 @@ def resolve_broker(layers: BrokerLayers) -> BrokerConfig:
 
 PER_LISTENER = ("ssl.", "sasl.")
 """What a listener may have of its own begins so, behind `listener.name.NAME.`."""
+MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer")
+PER_MECHANISM = (
+    "sasl.jaas.config", "sasl.server.callback.handler.class", "sasl.login.callback.handler.class",
+    "connections.max.reauth.ms",
+)  # fmt: skip
+"""What a mechanism of a listener may have of its own, behind `listener.name.NAME.MECHANISM.`."""
 
 
 class ListenerConfig(NamedTuple):
@@ -147,10 +153,8 @@ def resolve_listener(layers: BrokerLayers, listener: str) -> ListenerConfig:
         {f"{prefix}{base}": each.text for base, each in own.items()},
         {f"{prefix}{base}": each.where for base, each in own.items()},
     )
-    resolved: dict[str, Value] = {
-        each.name: explicit.get(f"{prefix}{each.name}", value) for each, value in config.items()
-    }
-    return ListenerConfig(listener, BrokerConfig(resolved), frozenset(own))
+    settled = {each.name: explicit.get(f"{prefix}{each.name}", value) for each, value in config.items()}
+    return ListenerConfig(listener, BrokerConfig(settled), frozenset(own))
 
 
 def _quorums(config: BrokerConfig) -> list[str]:
@@ -208,8 +212,11 @@ def _is_for_a_listener(key: str, static: Mapping[str, Given]) -> bool:
     if not key.startswith("listener.name."):
         return False
     name, _, base = key.removeprefix("listener.name.").partition(".")
+    mechanism, _, of_mechanism = base.partition(".")
+    if mechanism in MECHANISMS and of_mechanism in PER_MECHANISM:
+        base = of_mechanism
     known = BrokerConfig.KEYS.get(base)
-    if known is None or known.unused is not None or not base.startswith(PER_LISTENER):
+    if known is None or known.unused is not None or not base.startswith((*PER_LISTENER, *PER_MECHANISM)):
         return False
     default = str(BrokerConfig.KEYS["listeners"].default)
     listeners = static["listeners"].text if "listeners" in static else default

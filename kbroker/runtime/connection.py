@@ -143,6 +143,7 @@ class Connection:
         "_backlog",
         "_buffers_input",
         "_decoder",
+        "_logs_in",
         "_queue",
         "_reading",
         "_region_ready",
@@ -174,7 +175,8 @@ class Connection:
         self.ended = False
         self.in_lane = False  # a controller's: goes first
         self._view = server.receive_view  # where bytes are received between frames
-        self._decoder = FrameDecoder(server.max_frame_bytes)
+        self._logs_in = channel.most_frame_bytes < NO_LIMIT
+        self._decoder = FrameDecoder(min(channel.most_frame_bytes, server.max_frame_bytes))
         self._queue: deque[Buffer | Region] = deque()  # taken from the channel, not yet taken by the kernel
         self._backlog: deque[memoryview] = deque()  # frames received and held back, in memory of their own
         self._rest = NOTHING  # received behind them and not looked at yet, in memory of its own
@@ -280,6 +282,9 @@ class Connection:
             return
         if channel.session.is_controller and not self.in_lane:
             server.prefer(self)
+        if self._logs_in and channel.most_frame_bytes == NO_LIMIT:
+            self._logs_in = False
+            self._decoder.allow(server.max_frame_bytes)
         if channel.closing:
             self._forget()
             self._stop_reading()

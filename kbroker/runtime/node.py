@@ -144,6 +144,8 @@ class Node:
         self.layers = BrokerLayers(static=static, alone={} if self._is_in_cluster else ONE_BROKER)
         self.config: BrokerConfig = resolve_broker(self.layers)
         self.listeners = resolve_listeners(self.config)
+        self._sasl = [each.name for each in self.listeners.bound if each.protocol.startswith("SASL_")]
+        self._check_logins()
         self.paths = [_full(path) for path in self.config.log_dirs or [self.config.log_dir] if path]
         self.ports: dict[str, int] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
@@ -166,6 +168,14 @@ class Node:
         from kbroker.runtime.tls import Tls  # who speaks plain text loads no OpenSSL
 
         return Tls(self.layers, self.listeners, in_cluster=self._is_in_cluster)
+
+    def _check_logins(self) -> None:
+        """Raises: ConfigError for a listener whose clients cannot log in."""
+        if self._sasl:
+            from kbroker.config.sasl import sasl_config  # most brokers have no such listener
+
+            for name in self._sasl:
+                sasl_config(self.layers, name)
 
     def _choose_identity(self) -> None:
         """broker.id if it is given, else what the directories were made with, else 1; their cluster, or a new one."""
@@ -521,6 +531,8 @@ class Node:
             broker.auth_helper.authorizer = BrokersOnly(
                 broker.plane, addresses_of, look_up, broker.tell, alone=alone, control_listener=control_listener
             )
+        if self._sasl:
+            self._take_logins(configs, look_up)
         self.core = host.make_core(broker, clock.now_ms())
         self.server = Server(loop, self.core, clock, self._pool, _limits(self.config, host.shares))
         self._receive = deliver
@@ -534,6 +546,18 @@ class Node:
         if self._tls is not None:
             configs.verify = self._tls.faults
             broker.on(BrokerConfigChanged, lambda fact, now_ms: self.reload_tls())
+
+    def _take_logins(self, configs: Configs, beside: Callable[[Job, Owner], None]) -> None:
+        """Raises: StartupError."""
+        from kbroker.broker.logins import Logins  # most brokers have no listener that speaks SASL
+
+        broker, (_, clock, random, scheduler) = self.broker, self._world
+        entities = broker.plane.notices.entities
+        try:
+            broker.logins = Logins(self._sasl, configs, entities, clock, random, scheduler, broker.tell, beside)
+        except ConfigError as error:
+            raise StartupError("; ".join(error.lines)) from None
+        broker.add(broker.logins)
 
     def _open_store(self) -> NodeStore:
         """The store that it has to itself, or shares with the other brokers of a test. Raises: StartupError."""

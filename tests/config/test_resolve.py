@@ -360,7 +360,7 @@ def test_a_static_value_shows_once_where_one_broker_would_assume_another() -> No
 
 
 def test_secret_shows_no_value_anywhere() -> None:
-    layers = BrokerLayers(static=given({"sasl.jaas.config": "hunter2"}))
+    layers = BrokerLayers(static=given({"sasl.jaas.config": 'M required password="hunter2";'}))
     found = entry(describe_broker(layers), "sasl.jaas.config")
     assert (found.value, found.sensitive, [each.value for each in found.synonyms]) == (None, True, [None])
 
@@ -394,7 +394,7 @@ def test_a_key_of_a_part_that_is_not_here_shows_what_was_set_and_that_it_has_no_
         ("60000", Source.DEFAULT_CONFIG),
     ]
     assert (found.value, found.read_only, found.type) == ("1000", False, ConfigType.LONG)
-    assert found.documentation.endswith("Has no effect here: there is no SASL or access control yet.")
+    assert found.documentation.endswith("Has no effect here: there is no GSSAPI, and no login that Java refreshes.")
 
 
 def test_what_is_set_for_all_shows_no_default_beside_it() -> None:
