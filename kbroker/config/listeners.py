@@ -14,8 +14,6 @@ from kbroker.config.broker import SECURITY_PROTOCOLS, BrokerConfig
 from kbroker.config.given import ConfigError
 from protocol.namedtuple import NamedTuple
 
-SERVED_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
 
 class Listener(NamedTuple):
     """One named place to listen, or one address to tell clients.
@@ -58,10 +56,10 @@ class Listeners(NamedTuple):
     control_plane: str | None
 
 
-def resolve_listeners(config: BrokerConfig, served: tuple[str, ...] = SERVED_PROTOCOLS) -> Listeners:
+def resolve_listeners(config: BrokerConfig) -> Listeners:
     """The listeners that the settings describe. Raises: ConfigError, all faults at once.
 
-    served: security protocols that can be spoken. Differs from Kafka: where neither inter.broker.listener.name nor a
+    Differs from Kafka: where neither inter.broker.listener.name nor a
     PLAINTEXT listener exists, the first advertised listener serves the brokers, which Kafka refuses.
     """
     protocols = _protocol_map(config.listener_security_protocol_map)
@@ -71,7 +69,7 @@ def resolve_listeners(config: BrokerConfig, served: tuple[str, ...] = SERVED_PRO
         advertised = bound
     else:
         advertised = _endpoints("advertised.listeners", config.advertised_listeners, protocols, left_out)
-    faults = _bound_faults(config, bound, served) + _advertised_faults(config, bound, advertised)
+    faults = _bound_faults(config, bound) + _advertised_faults(config, bound, advertised)
     if faults:
         raise ConfigError(faults)
     order = [listener.name for listener in bound]
@@ -126,12 +124,8 @@ def _endpoints(key: str, text: str, protocols: dict[str, str], left_out: set[str
     return tuple(found)
 
 
-def _bound_faults(config: BrokerConfig, bound: tuple[Listener, ...], served: tuple[str, ...]) -> list[str]:
-    faults = [
-        f"listeners={config.listeners}: {listener} speaks {listener.protocol}; allowed so far: {', '.join(served)}"
-        for listener in bound
-        if listener.protocol not in served
-    ]
+def _bound_faults(config: BrokerConfig, bound: tuple[Listener, ...]) -> list[str]:
+    faults = []
     names = [listener.name for listener in bound]
     if len(set(names)) < len(names):
         faults.append(f"listeners={config.listeners}: allowed: every name once")

@@ -88,7 +88,6 @@ def test_control_plane_has_its_own_listener() -> None:
         ({"listeners": ""}, "at least one"),
         ({"listeners": "MINE://:9092"}, "names of listener.security.protocol.map"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "every name once"),
-        ({"listeners": "SASL_SSL://:9092,PLAINTEXT://:9093"}, "SASL_SSL; allowed so far: PLAINTEXT"),
         (
             {"listeners": "A://:1,B://:1", "listener_security_protocol_map": "A:PLAINTEXT,B:PLAINTEXT"},
             "every port once",
