@@ -71,7 +71,7 @@ class World:
             self.logs,
             surroundings,
             self._store,
-            self.peers(),
+            self.peers,
             broker_id=BROKER,
             cluster_id=CLUSTER,
             endpoints=(Endpoint("PLAINTEXT", 0, "localhost", 9092),),
@@ -83,7 +83,7 @@ class World:
         assert self.plane.ready
 
     def peers(self) -> Peers:
-        """Who other brokers are spoken to by; asked at each start."""
+        """Who other brokers are spoken to by; asked with the first request of each life."""
         return Nobody()
 
     def stop(self) -> None:

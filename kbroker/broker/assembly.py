@@ -4,8 +4,9 @@ Whoever composes a broker brings what differs: disk, clock, chance, the metadata
 first, since loading them may fail or take long, and the store may live beside them:
 
     facts = FactQueue()
-    logs = load_logs(facts, configs, paths, Surroundings(disk, clock, random, scheduler), broker_id=1, cluster_id=None)
-    broker = assemble(facts, configs, logs, surroundings, store, peers, broker_id=1, cluster_id=None, endpoints=...)
+    parts = Surroundings(disk, clock, random, scheduler)
+    logs = load_logs(facts, configs, paths, parts, broker_id=1, cluster_id=None)
+    broker = assemble(facts, configs, logs, parts, store, make_peers, broker_id=1, cluster_id=None, endpoints=...)
     core = Core(broker, clock.now_ms())
 """
 
@@ -97,7 +98,7 @@ def assemble(
     logs: LogManager,
     world: Surroundings,
     store: MetadataStore,
-    peers: Peers,
+    make_peers: Callable[[], Peers],
     *,
     broker_id: int,
     cluster_id: str | None,
@@ -110,7 +111,7 @@ def assemble(
     tell, config = facts.append, configs.broker
     replicas = ReplicaManager(broker_id, logs, clock, configs, tell)
     cache = MetadataCache()
-    requester = Requester(broker_id, cache, configs, peers, clock, inter_broker_listener(configs, endpoints))
+    requester = Requester(broker_id, cache, configs, make_peers, clock, inter_broker_listener(configs, endpoints))
     plane = ControlPlane(
         broker_id, configs, replicas, store, clock, random, endpoints, cache, requester, scheduler, tell, cluster_id
     )

@@ -364,7 +364,7 @@ class ControlPlane:
             log.error("%s", self.fatal)
             return
         self.cluster_id = there
-        self._requester.join(there)
+        self._requester.cluster_id = there
 
     def _node_changed(self, change: NodeChanged, now_ms: int) -> None:
         if (

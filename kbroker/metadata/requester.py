@@ -106,17 +106,27 @@ class Asker(Protocol):
 
 
 class Requester:
-    """What is asked, and what is under way. listener: over which brokers speak to each other."""
+    """What is asked, and what is under way. listener: over which brokers speak to each other.
+
+    make_peers: called with the first request. Most brokers have no others, and what speaks to them is not loaded there.
+    """
 
     def __init__(
-        self, broker_id: int, cache: MetadataCache, configs: Configs, peers: Peers, clock: Clock, listener: str
+        self,
+        broker_id: int,
+        cache: MetadataCache,
+        configs: Configs,
+        make_peers: Callable[[], Peers],
+        clock: Clock,
+        listener: str,
     ) -> None:
         self.listener = listener
-        self.join, self.close = peers.join, peers.close
+        self.cluster_id = ""  # whose brokers may be spoken to: known before the first request
         self._broker_id = broker_id
         self._cache = cache
         self._configs = configs
-        self._peers = peers
+        self._make_peers = make_peers
+        self._peers: Peers | None = None
         self._clock = clock
         of_control_plane = (configs.broker.control_plane_listener_name or listener).upper()
         self._listeners = {CONTROL: of_control_plane, IN_SYNC: of_control_plane}  # of purposes that have their own
@@ -165,8 +175,14 @@ class Requester:
         version = VERSIONS[type(request).__name__] if version is None else version
         asked = self._last[broker_id, purpose] = Asked(asker, broker_id, endpoint, purpose, request, token)
         timeout_ms = timeout_ms or self._patience_ms(purpose)
-        self._peers.send(broker_id, endpoint, purpose, request, version, asked, timeout_ms)
+        peers = self._peers or self._join()
+        peers.send(broker_id, endpoint, purpose, request, version, asked, timeout_ms)
         return True
+
+    def _join(self) -> Peers:
+        peers = self._peers = self._make_peers()
+        peers.join(self.cluster_id)
+        return peers
 
     def _patience_ms(self, purpose: str) -> int:
         """As long as coordinators of Kafka wait for each other, or else as the controller does."""
@@ -180,7 +196,13 @@ class Requester:
     def drop(self, broker_id: int, purpose: str) -> None:
         """Forget what is under way; its askers hear nothing of it."""
         self._last.pop((broker_id, purpose), None)
-        self._peers.drop(broker_id, purpose)
+        if self._peers is not None:
+            self._peers.drop(broker_id, purpose)
+
+    def close(self) -> None:
+        """Drop every connection."""
+        if self._peers is not None:
+            self._peers.close()
 
     def _heard(self, event: PeerEvent, now_ms: int) -> None:
         asked = cast("Asked", event.token)

@@ -54,7 +54,6 @@ from kbroker.ports import Clock, Disk, MetadataStore, Post, Random, SessionStart
 from kbroker.runtime.descriptors import Shares
 from kbroker.runtime.disk_pool import THREADS, DiskPool
 from kbroker.runtime.embedded import EmbeddedStore, Run
-from kbroker.runtime.late_peers import LatePeers
 from kbroker.runtime.loading import Loading, Show
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.server import Limits, Server, bound_socket
@@ -159,6 +158,8 @@ class Node:
         self._tls = self._load_tls()
         self._is_open = self._is_ending = self._is_loaded = False
         self._receive: Callable[[object], None] = _ignore  # what the store and the peers post
+        self._peers: SocketPeers | None = None  # made with the first request to another broker
+        self._unreachable: Collection[int] = ()
         self._choose_identity()
 
     def _load_tls(self) -> Tls | None:
@@ -339,10 +340,8 @@ class Node:
 
     def stop(self) -> None:
         """Hang up on everyone, leave the cluster, make everything durable. Not from within a callback of the loop."""
-        self._is_ending = True
         try:
-            self._peers.close()
-            self.server.close()
+            self._hang_up()
             self._loop.run_until(lambda: self.server.jobs_done)  # no log is closed while it is being flushed
             self._store.close()
         finally:
@@ -354,18 +353,24 @@ class Node:
             finally:
                 self._name_pool.close()  # last: where no name server answers, this waits for half a minute
 
+    def _hang_up(self) -> None:
+        self._is_ending = True
+        if self._peers is not None:
+            self._peers.close()
+        self.server.close()
+
     def cut_from(self, broker_ids: Collection[int]) -> None:
         """Reach none of these brokers from now on; [] ends it. For tests."""
-        self._peers.cut(broker_ids)
+        self._unreachable = broker_ids
+        if self._peers is not None:
+            self._peers.cut(broker_ids)
 
     def kill(self) -> None:
         """End as a process does that is killed: connections break, nothing more is written, no session is ended.
 
         What was written is in the files, as the operating system would have it.
         """
-        self._is_ending = True
-        self._peers.close()
-        self.server.close()
+        self._hang_up()
         self._close_sockets()
         self._pool.close()
         self._store_pool.close()
@@ -498,19 +503,19 @@ class Node:
             from kbroker.runtime.peers import SocketPeers
 
             name, most_bytes = f"broker-{self.node_id}", MOST_ANSWER_FRAMES * self.config.socket_request_max_bytes
-            peers = SocketPeers(name, loop, clock, self._name_pool, deliver, most_bytes)
+            peers = self._peers = SocketPeers(name, loop, clock, self._name_pool, deliver, most_bytes)
             if self._tls is not None:
                 peers.transports[SECURITY_PROTOCOLS.index("SSL")] = self._tls.connect
+            peers.cut(self._unreachable)
             return peers
 
-        self._peers = LatePeers(make_peers)
         broker = self.broker = assemble(
             facts,
             configs,
             self._logs,
             self._world,
             self._store,
-            self._peers,
+            make_peers,
             broker_id=self.node_id,
             cluster_id=self.cluster_id,
             endpoints=self.endpoints,

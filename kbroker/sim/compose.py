@@ -65,7 +65,7 @@ def one_of_several(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
             logs,
             parts,
             store,
-            machine.make_peers(),
+            machine.make_peers,
             broker_id=own_id,
             cluster_id=CLUSTER_ID,
             endpoints=(Endpoint(LISTENER, PLAINTEXT, machine.name, PORT),),

@@ -32,7 +32,6 @@ class Bench:
 
     def __init__(self, **settings: str) -> None:
         self.net = SimBench()
-        self.net.peers.join(CLUSTER)
         self.facts: deque[object] = deque()
         self.answers: list[ControlAnswer] = []
         self.channels = ControllerChannelManager(self.facts.append)
@@ -43,7 +42,8 @@ class Bench:
         static = {key.replace("_", "."): Given(text, "test") for key, text in settings.items()}
         configs = Configs(BrokerLayers(static=static))
         clock = cast(Any, SimpleNamespace(now_ms=lambda: 0))
-        requester = Requester(OWN, MetadataCache(), configs, self.net.peers, clock, "PLAINTEXT")
+        requester = Requester(OWN, MetadataCache(), configs, lambda: self.net.peers, clock, "PLAINTEXT")
+        requester.cluster_id = CLUSTER
         self.sender = ControlSender(cast(Any, self.controller), requester, self.facts.append)
         self.handlers = {**self.sender.handlers, **requester.handlers}
         self.broker = self.join(2)

@@ -58,7 +58,7 @@ class Follower:
         clock = self.world.clock
         self.scheduler = Scheduler(clock.now_ms())
         cache = cast(Any, SimpleNamespace(brokers=self.brokers))
-        requester = Requester(ME, cache, self.world.broker.plane.configs, self.lines, clock, "PLAINTEXT")
+        requester = Requester(ME, cache, self.world.broker.plane.configs, lambda: self.lines, clock, "PLAINTEXT")
         self.fetchers = ReplicaFetchers(self.world.replicas, cast(Any, plane), requester, clock, self.scheduler)
         self.handlers = {**self.fetchers.handlers, **requester.handlers}
         self.follow(0)

@@ -64,7 +64,7 @@ class Stage:
         self.peers = Peers()
         listener = next(iter(cache.brokers[1].endpoints)).listener
         self.scheduler = Scheduler()
-        self.requester = Requester(1, cache, broker.plane.configs, self.peers, self.world.clock, listener)
+        self.requester = Requester(1, cache, broker.plane.configs, lambda: self.peers, self.world.clock, listener)
         self.markers = TransactionMarkers(
             1,
             broker.replicas,

@@ -100,14 +100,13 @@ class Node(Machine):
         logs = load_logs(facts, configs, configs.broker.log_dirs, parts, **own)  # type: ignore[arg-type]
         self.store = self._cluster.ensemble.connect(self.post)
         endpoints = (Endpoint("PLAINTEXT", 0, self.name, 9092), Endpoint("INSIDE", 0, f"inside{self.id}", 9093))
-        lines = Lines(self.make_peers(), self._cluster)
         broker = assemble(
             facts,
             configs,
             logs,
             parts,
             self.store,
-            lines,
+            lambda: Lines(self.make_peers(), self._cluster),
             **own,  # type: ignore[arg-type]
             endpoints=endpoints,
             strict=True,

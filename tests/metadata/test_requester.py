@@ -52,7 +52,7 @@ class Bench:
         self.brokers = cache.brokers
         self.brokers.update({ME: BrokerInfo(ME, (INSIDE,)), OTHER: BrokerInfo(OTHER, (INSIDE, CONTROLLERS))})
         clock = cast(Any, SimpleNamespace(now_ms=lambda: self.ms))
-        self.requester = Requester(ME, cache, Configs(BrokerLayers(static=static)), self.peers, clock, "INSIDE")
+        self.requester = Requester(ME, cache, Configs(BrokerLayers(static=static)), lambda: self.peers, clock, "INSIDE")
 
     def heard(self, asked: Asked, event: PeerEvent, now_ms: int) -> None:
         self.heard_of.append(event)

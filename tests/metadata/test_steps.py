@@ -45,10 +45,10 @@ class Bench:
         self.events: list[StoreEvent] = []
         self.store = Ensemble().connect(self.events.append)
         self.net = SimBench()
-        self.net.peers.join(CLUSTER)
         self.cache = MetadataCache()
         configs, clock = Configs(BrokerLayers()), cast(Any, SimpleNamespace(now_ms=lambda: 0))
-        self.requester = Requester(1, self.cache, configs, self.net.peers, clock, "PLAINTEXT")
+        self.requester = Requester(1, self.cache, configs, lambda: self.net.peers, clock, "PLAINTEXT")
+        self.requester.cluster_id = CLUSTER
         self.steps = Steps(self.store, self.requester)
         self.results: list[object] = []
 

@@ -311,8 +311,7 @@ def cut_off(c: Cluster) -> list[set[int]]:
     """Whom each broker cannot reach."""
 
     def unreachable(node: Node) -> set[int]:
-        made = node._peers._made
-        return set(made.unreachable) if made is not None else set(node._peers._unreachable)
+        return set(node._unreachable if node._peers is None else node._peers.unreachable)
 
     return [each.call(unreachable) for each in c.brokers]
 
