@@ -7,12 +7,24 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from itertools import islice
 from pathlib import Path
 
 import pytest
+from kafka import KafkaConsumer, KafkaProducer
 
+from protocol.errors import ErrorCode
+from protocol.headers import encode_request_header
+from protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
 from tests.certificates import Authority
 from tests.processes import BrokerProcess
+from tests.runtime.metadata_servers import RunningServer
 
 HOST = "127.0.0.1"
 PATIENCE_S = 20.0
@@ -154,3 +166,66 @@ def test_sighup_loads_a_certificate_again_for_connections_to_come(authority: Aut
         wait_for("TLS of listener SSL stays as it was", broker)
         assert "Keystore DistinguishedName does not match: existing=CN=broker, new=CN=other" in broker.log
         assert serial_of(broker.port, context) != first
+
+
+def test_a_request_loads_a_certificate_again(authority: Authority, tmp_path: Path) -> None:
+    """As kafka-configs does: the path is set to what it is. What cannot be used is refused, and not kept."""
+    store = authority.store(authority.make("CN=broker"), "altered.pem")
+    key = "listener.name.ssl.ssl.keystore.location"
+    context = authority.context()
+    with BrokerProcess(tmp_path, **authority.settings(ssl_keystore_location=str(store))) as broker:
+
+        def alter(path: Path) -> int:
+            setting = IncrementalAlterableConfig(name=key, config_operation=0, value=str(path))
+            resource = IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=[setting])
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+            body = request.encode(0)
+            frame = encode_request_header(type(request), 0, 7, None) + body
+            with shaken(broker.port, context) as connection, connection.makefile("rb") as file:
+                connection.sendall(len(frame).to_bytes(4, "big") + frame)
+                answer = file.read(int.from_bytes(file.read(4), "big"))
+            return IncrementalAlterConfigsResponse.decode(answer, 0, 4).responses[0].error_code
+
+        serials = [serial_of(broker.port, context)]
+        for _ in range(2):
+            authority.store(authority.make("CN=broker"), "altered.pem")
+            assert alter(store) == 0
+            serials.append(serial_of(broker.port, context))
+        assert len(set(serials)) == 3
+        assert alter(tmp_path / "none") == ErrorCode.INVALID_CONFIG
+        assert alter(authority.store(authority.make("CN=other"), "other.pem")) == ErrorCode.INVALID_CONFIG
+        assert serial_of(broker.port, context) == serials[-1]
+
+
+def test_three_brokers_speak_tls_to_each_other(authority: Authority, tmp_path: Path) -> None:
+    """Controller, followers and coordinators: each asks the others over listeners that demand a certificate."""
+    settings = authority.settings(
+        ssl_client_auth="required",
+        offsets_topic_replication_factor="3",
+        offsets_topic_num_partitions="3",
+        default_replication_factor="3",
+        min_insync_replicas="3",
+        num_partitions="3",
+    )
+    (tmp_path / "metadata").mkdir()
+    with ExitStack() as stack:
+        ensemble = stack.enter_context(RunningServer(tmp_path / "metadata"))
+        brokers = []
+        for number in (1, 2, 3):
+            (tmp_path / str(number)).mkdir()
+            given = {**settings, "broker_id": str(number), "zookeeper_connect": ensemble.address}
+            brokers.append(stack.enter_context(BrokerProcess(tmp_path / str(number), **given)))
+        own = authority.store(authority.make("CN=client"), "client.pem")
+        client = {
+            "bootstrap_servers": f"{HOST}:{brokers[2].port}",
+            "security_protocol": "SSL",
+            "ssl_context": authority.context(own),
+        }
+        with closing(KafkaProducer(acks="all", request_timeout_ms=40_000, **client)) as producer:
+            sent = [producer.send("t", b"x" * 1000) for _ in range(100)]
+            offsets = [each.get(PATIENCE_S * 2) for each in sent]
+        assert len(offsets) == 100
+        consumer = KafkaConsumer("t", group_id="g", auto_offset_reset="earliest", **client)
+        with closing(consumer):
+            assert len(list(islice(consumer, 100))) == 100
+        assert not any("does not speak to others" in each.log for each in brokers)
