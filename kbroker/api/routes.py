@@ -78,6 +78,8 @@ SERVED: dict[int, Served] = {
     45: Served("AlterPartitionReassignments", "reassignments", 0, 0),
     46: Served("ListPartitionReassignments", "reassignments", 0, 0),
     47: Served("OffsetDelete", "groups", 0, 0),
+    50: Served("DescribeUserScramCredentials", "scram_users", 0, 0),
+    51: Served("AlterUserScramCredentials", "scram_users", 0, 0),
     56: Served("AlterPartition", "control", 0, 3),
     57: Served("UpdateFeatures", "features", 0, 1),
     60: Served("DescribeCluster", "metadata", 0, 2),

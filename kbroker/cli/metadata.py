@@ -74,6 +74,38 @@ def rebuild(directories: tuple[str, ...]) -> int:
     return 0
 
 
+@metadata.command("add-scram")
+@click.argument("directories", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "-S",
+    "--add-scram",
+    "users",
+    multiple=True,
+    required=True,
+    metavar="USER",
+    help="Such as SCRAM-SHA-256=[name=admin,password=...]; iterations=4096 to 16384. May be given more than once.",
+)
+def add_scram(directories: tuple[str, ...], users: tuple[str, ...]) -> int:
+    """Make users that log in by SCRAM, while the broker does not run: the first one, for instance.
+
+    Give all log directories of the broker; new ones may be empty. Users are written as for Apache's kafka-storage.
+    """
+    paths = _absolute(directories)
+    if paths is None:
+        return 2
+    from kbroker.runtime.add_scram import add_users, read_user
+    from kbroker.runtime.store_file import StoreMissingError
+
+    try:
+        read = [read_user(each, SystemRandom()) for each in users]
+        path = add_users(SystemDisk(), paths, read)
+    except (ValueError, StoreMissingError, OSError) as error:
+        return complain(str(error))
+    for each in read:
+        print(f"{path}: {each.name} logs in by {each.mechanism}")
+    return 0
+
+
 def _absolute(directories: tuple[str, ...]) -> list[str] | None:
     """The directories from the root on; None, having said so, if one is not there."""
     paths = [os.path.abspath(directory) for directory in directories]
