@@ -19,7 +19,7 @@ from kbroker.broker.facts import BrokerConfigChanged, HangUp, Reply
 from kbroker.broker.session import ANONYMOUS, Principal
 from kbroker.config.given import ConfigError
 from kbroker.config.limits import LOGINS_BESIDE
-from kbroker.config.sasl import PLAIN, MechanismConfig, SaslConfig, sasl_config
+from kbroker.config.sasl import OAUTHBEARER, UNSECURED_VALIDATOR, MechanismConfig, SaslConfig, sasl_config
 from kbroker.metadata.entities import EntitiesChanged, user_path
 from kbroker.security.login import (
     MIN_REAUTH_INTERVAL_MS,
@@ -74,7 +74,7 @@ class Check:
 
 
 class Logins:
-    """listeners: names of those that speak SASL. beside: runs a job on a thread.
+    """listeners: names of those that speak SASL. beside: runs a job on a thread. fetch: what is at an address; waits.
 
     succeeded: how many, by listener and mechanism. failed: by listener, mechanism and reason.
     """
@@ -89,8 +89,11 @@ class Logins:
         scheduler: Scheduler,
         tell: Tell,
         beside: Callable[[Job, Owner], None],
+        fetch: Callable[[str], bytes],
     ) -> None:
         """Raises: ConfigError."""
+        self._fetch = fetch
+        self._scheduler = scheduler
         self.succeeded: Counter[tuple[str, str]] = Counter()
         self.failed: Counter[tuple[str, str, str]] = Counter()
         self._configs = configs
@@ -140,9 +143,41 @@ class Logins:
             from kbroker.security.callbacks import load
 
             callback = load("sasl.server.callback.handler.class", mechanism.callback)
-        assert mechanism.name == PLAIN, mechanism.name
+        if mechanism.name == OAUTHBEARER:
+            from kbroker.security.oauthbearer import OAuthBearer
+
+            check = self._token_check(mechanism, sasl, callback)
+            return lambda: OAuthBearer(check)
         passwords = passwords_of(mechanism.module.options) if mechanism.module is not None else {}
         return lambda: Plain(passwords, callback)
+
+    def _token_check(
+        self, mechanism: MechanismConfig, sasl: SaslConfig, callback: Callable[[str], object] | None
+    ) -> Callable[[str, int], Accepted | Beside]:
+        """How tokens are checked. Raises: ConfigError."""
+        from kbroker.security import oauthbearer as rules
+
+        if callback is not None:
+            return rules.by_callback(callback)
+        if mechanism.callback == UNSECURED_VALIDATOR:
+            options = mechanism.module.options if mechanism.module is not None else {}
+            unsecured = rules.Unsecured.of("sasl.jaas.config", options)
+            log.warning("listener %s takes tokens that are not signed: anybody may be anybody", sasl.listener)
+            return lambda bearer, wall_ms: rules.validate_unsecured(bearer, unsecured, wall_ms)
+        _require_jwt(sasl.listener)
+        from kbroker.broker.jwks import KeySet
+
+        key_set = KeySet(sasl.config, self._fetch, self._beside, self._scheduler)
+        expected = rules.Expected.of(sasl.config)
+
+        def check(bearer: str, wall_ms: int) -> Accepted:
+            try:
+                return rules.validate(bearer, key_set.keys, expected, wall_ms)
+            finally:
+                if key_set.keys.wanted:
+                    key_set.missed(self._clock.now_ms())
+
+        return check
 
     # -- credentials
 
@@ -301,3 +336,13 @@ class Logins:
         if response is not None:
             self._tell(Reply(ticket, response))
         self._tell(HangUp(ticket, why))
+
+
+def _require_jwt(listener: str) -> None:
+    """Raises: ConfigError where what reads tokens is not installed."""
+    try:
+        import cryptography  # noqa: F401
+        import jwt  # noqa: F401
+    except ImportError:
+        why = "PyJWT and cryptography are not installed: pip install 'kbroker[security]'"
+        raise ConfigError([f"sasl.enabled.mechanisms: OAUTHBEARER on listener {listener}: {why}"]) from None

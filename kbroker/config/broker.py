@@ -756,31 +756,22 @@ class BrokerConfig(Settings):
     sasl_oauthbearer_jwks_endpoint_url: String | None = setting(
         None,
         matching(r"(https?|file)://.+|file:/.+", "https://..., http://... or file:/..."),
-        unused=NOT_YET,
         doc="Where the keys are that sign tokens, as a JSON Web Key Set.",
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: Long = setting(
-        HOUR_MS, at_least(1), unused=NOT_YET, doc="How often those keys are fetched."
+        HOUR_MS, at_least(1), doc="How often those keys are fetched."
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: Long = setting(
-        100, at_least(1), unused=NOT_YET, doc="Pause after those keys could not be fetched."
+        100, at_least(1), doc="Pause after those keys could not be fetched."
     )
-    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: Long = setting(
-        10_000, at_least(1), unused=NOT_YET, doc="Longest such pause."
-    )
-    sasl_oauthbearer_expected_audience: List = setting(
-        (), unused=NOT_YET, doc="One of these a token must be for; empty: any."
-    )
-    sasl_oauthbearer_expected_issuer: String | None = setting(None, unused=NOT_YET, doc="Who must have issued a token.")
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: Long = setting(10_000, at_least(1), doc="Longest such pause.")
+    sasl_oauthbearer_expected_audience: List = setting((), doc="One of these a token must be for; empty: any.")
+    sasl_oauthbearer_expected_issuer: String | None = setting(None, doc="Who must have issued a token.")
     sasl_oauthbearer_clock_skew_seconds: Int = setting(
-        30, at_least(0), unused=NOT_YET, doc="How far the clocks of brokers and of the issuer may be apart."
+        30, at_least(0), doc="How far the clocks of brokers and of the issuer may be apart."
     )
-    sasl_oauthbearer_scope_claim_name: String = setting(
-        "scope", unused=NOT_YET, doc="The claim of a token that holds its scopes."
-    )
-    sasl_oauthbearer_sub_claim_name: String = setting(
-        "sub", unused=NOT_YET, doc="The claim of a token that holds the user's name."
-    )
+    sasl_oauthbearer_scope_claim_name: String = setting("scope", doc="The claim of a token that holds its scopes.")
+    sasl_oauthbearer_sub_claim_name: String = setting("sub", doc="The claim of a token that holds the user's name.")
 
     # --- delegation tokens
     delegation_token_secret_key: Password | None = setting(

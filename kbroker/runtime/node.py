@@ -556,10 +556,17 @@ class Node:
         """Raises: StartupError."""
         from kbroker.broker.logins import Logins  # most brokers have no listener that speaks SASL
 
+        def fetch_now(url: str) -> bytes:
+            from kbroker.runtime.jwks import fetch
+
+            return fetch(url)
+
         broker, (_, clock, random, scheduler) = self.broker, self._world
         entities = broker.plane.notices.entities
         try:
-            broker.logins = Logins(self._sasl, configs, entities, clock, random, scheduler, broker.tell, beside)
+            broker.logins = Logins(
+                self._sasl, configs, entities, clock, random, scheduler, broker.tell, beside, fetch_now
+            )
         except ConfigError as error:
             raise StartupError("; ".join(error.lines)) from None
         broker.add(broker.logins)

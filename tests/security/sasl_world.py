@@ -33,6 +33,8 @@ class SaslWorld(World):
 
     def __init__(self, **settings: str) -> None:
         self.beside: list[Errand] = []
+        self.keys = b""
+        self.fetched: list[str] = []
         mechanisms = {"sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512", "sasl_jaas_config": JAAS}
         super().__init__(**mechanisms | settings)
 
@@ -48,12 +50,18 @@ class SaslWorld(World):
             scheduler,
             self.broker.tell,
             self._give_beside,
+            self.fetch,
         )
         self.broker.add(logins)
         self.logins = logins
 
     def _give_beside(self, job: Job, owner: Owner) -> None:
         self.beside.append(Errand(job, owner))
+
+    def fetch(self, url: str) -> bytes:
+        """What is at an address."""
+        self.fetched.append(url)
+        return self.keys
 
     def run_beside(self) -> None:
         """What was given to other threads ends."""
