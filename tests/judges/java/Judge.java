@@ -107,6 +107,7 @@ public final class Judge {
                     case "build" -> RecordJudge.build(one, result);
                     case "down" -> RecordJudge.down(one, result);
                     case "parse" -> RecordJudge.parse(one, result);
+                    case "rates" -> QuotaJudge.rates(one, result);
                     default -> throw new IllegalArgumentException("no command " + command);
                 }
             } catch (Throwable e) {
