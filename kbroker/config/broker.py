@@ -44,7 +44,7 @@ ONE_THREAD = "one thread serves all connections and another pool the disks"
 NO_SWEEP = "finished operations leave the watch lists at once"
 ONE_BY_ONE = "a request is handled as soon as it is read: none is queued"
 SLICES = "groups are loaded in slices of 256 KiB, between other requests"
-NO_QUOTAS = "there are no quotas yet"
+NO_RATES = "new connections are not counted yet"
 NO_REPLICAS = "this part of replication is not there yet"
 NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
 NOT_YET = "only PLAIN and SCRAM are there yet"
@@ -161,7 +161,7 @@ class BrokerConfig(Settings):
         doc="Other limits than max.connections.per.ip for some addresses: address:count, comma-separated.",
     )
     max_connection_creation_rate: Int = setting(
-        INT_MAX, at_least(0), dynamic=CLUSTER_WIDE, unused=NO_QUOTAS, doc="Most new connections a second."
+        INT_MAX, at_least(0), dynamic=CLUSTER_WIDE, unused=NO_RATES, doc="Most new connections a second."
     )
     socket_request_max_bytes: Int = setting(
         104_857_600, at_least(1), doc="Largest request; a connection that announces a larger one is closed."
@@ -490,6 +490,12 @@ class BrokerConfig(Settings):
         internal=True,
         doc="Most bytes/s that replicas moving between log directories copy.",
     )
+    quota_window_num: Int = setting(11, at_least(1), doc="Windows over which the rates of clients' quotas are taken.")
+    quota_window_size_seconds: Int = setting(1, at_least(1), doc="Length of each such window.")
+    controller_quota_window_num: Int = setting(
+        11, at_least(1), doc="Windows whose worth of partitions may be made and deleted at once under a quota."
+    )
+    controller_quota_window_size_seconds: Int = setting(1, at_least(1), doc="Length of each such window.")
     replication_quota_window_num: Int = setting(
         11, at_least(1), doc="Windows over which the rates of throttled replication are taken."
     )
@@ -799,7 +805,7 @@ class BrokerConfig(Settings):
 FOREIGN_PREFIXES = (
     "sasl.", "listener.name.", "zookeeper.", "controller.quorum.", "metadata.", "remote.", "rlmm.", "rsm.",
     "group.consumer.", "group.share.", "group.streams.", "group.coordinator.", "share.", "kafka.metrics.", "metrics.",
-    "password.encoder.", "quota.", "controller.quota.",
+    "password.encoder.",
     "internal.metadata.", "log.local.retention.", "telemetry.", "confluent.",
 )  # fmt: skip
 FOREIGN_KEYS = frozenset((
