@@ -7,11 +7,11 @@ request is begun, and when it is answered, is decided in `core.py`; the socket i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, TypeAlias
 
-from kbroker.api.call import Call
+from kbroker.api.call import SILENCE, Call
 from kbroker.api.routes import ROUTES
 from kbroker.config.limits import ANSWER_BYTES_PER_CONNECTION, REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.ports import Region
@@ -20,7 +20,7 @@ from protocol.frames import NO_LIMIT, SIZE_BYTES
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.api.call import Waiting
+    from kbroker.api.call import Signal, Waiting
     from kbroker.api.routes import Route
     from kbroker.broker.broker import Broker
     from kbroker.broker.session import Session
@@ -65,7 +65,7 @@ class Request(Call):
         self.route = route
         self.correlation_id, self.opened_bytes = correlation_id, 0
         self.late = self.has_errors = self.is_large = False
-        self.answer = self.waiting = self.parked = self.verified = self.may_read = None
+        self.answer = self.waiting = self.parked = self.verified = self.may_read = self.mutations = None
 
     @property
     def ticket(self) -> Request:
@@ -93,15 +93,46 @@ class Resume(NamedTuple):
     request: Request
 
 
+class Muted:
+    """The wait of a connection whose client is over a quota: nothing ends it but time."""
+
+    __slots__ = ("_channel", "deadline_ms")
+    keys: Sequence[Hashable] = ()
+
+    def __init__(self, channel: Channel, deadline_ms: int) -> None:
+        self._channel = channel
+        self.deadline_ms = deadline_ms
+
+    def answer(self, now_ms: int) -> None:
+        """Not before its time."""
+
+    def expired(self, now_ms: int) -> Signal:
+        """It is read again."""
+        self._channel.muted = None
+        return SILENCE
+
+
 class Channel:
     """A connection: answers leave in the order of their requests.
 
     A driver passes frames on unless it is `full`, takes `out` and says so (`written`, `sent`), and hangs up once that
     is written where there is a reason, `closing`. Whether anything is `pending`, and the bytes that are held, it may
     look at; what is in `pending`, and held_by, are the core's: the request to be carried out before the next is begun.
+    While it is `muted`, for its client is over a quota, a driver reads nothing from it.
     """
 
-    __slots__ = ("closing", "held_by", "held_bytes", "login", "out", "pending", "routes", "session", "unsent_bytes")
+    __slots__ = (
+        "closing",
+        "held_by",
+        "held_bytes",
+        "login",
+        "muted",
+        "out",
+        "pending",
+        "routes",
+        "session",
+        "unsent_bytes",
+    )
 
     def __init__(self, session: Session, routes: Mapping[int, Route] = ROUTES) -> None:
         self.session = session
@@ -113,6 +144,7 @@ class Channel:
         self.held_bytes = 0  # of answers, and of requests that are not begun, in `pending`
         self.closing = ""
         self.held_by: Request | None = None
+        self.muted: Request | None = None  # stands in `pending` without an answer until the time is over
 
     @property
     def full(self) -> bool:
@@ -122,6 +154,7 @@ class Channel:
         """
         return (
             self.held_by is not None
+            or self.muted is not None
             or len(self.pending) >= REQUESTS_IN_FLIGHT_PER_CONNECTION
             or self.unsent_bytes + self.held_bytes > ANSWER_BYTES_PER_CONNECTION
         )

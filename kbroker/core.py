@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -35,9 +35,9 @@ from kbroker.api.handshake import API_VERSIONS, unsupported_version
 from kbroker.api.produce_bounds import names_over
 from kbroker.api.routes import AUTHORIZED, ROUTES, SERVED, NotLoadedError
 from kbroker.broker.authorizer import Operation, ResourceType
-from kbroker.broker.facts import HangUp, Reply, Touched
+from kbroker.broker.facts import HangUp, QuotasChanged, Reply, Touched
 from kbroker.broker.session import Session
-from kbroker.channel import NO_HEADER, Channel, Request, Resume, Unbegun, bytes_in, emit, framed
+from kbroker.channel import NO_HEADER, Channel, Muted, Request, Resume, Unbegun, bytes_in, emit, framed
 from kbroker.config.limits import (
     DECODED_TIMES,
     FEW_PARKED,
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from kbroker.broker.broker import Broker
     from kbroker.broker.jobs import Errand
     from kbroker.channel import Piece
+    from kbroker.metering import Charge, Metering
 
 AnswerOrNone = TypeVar("AnswerOrNone", bound="Result | None")
 IS_ANSWER = (tuple, Message)  # what `Answer` is at run time; mostly the first
@@ -186,6 +187,10 @@ class Core:
         self._is_waking = False
         self._requests, self._facts, self._replicas = broker.counters.requests, broker.facts, broker.replicas
         self._now_ms = now_ms
+        self._request: Callable[..., Request] = Request
+        self._metering: Metering | None = None  # while there are quotas
+        self._charges: Mapping[int, Charge] = {}  # what of them an answer has used, by API
+        broker.on(QuotasChanged, lambda fact, now_ms: self._heed_quotas())
 
     # -- what happens to the broker
 
@@ -254,7 +259,7 @@ class Core:
                 channel, f"{route.name} of {len(frame)} bytes: at most {REQUEST_BYTES_EXCEPT_PRODUCE} are taken"
             )
             return
-        request = Request(self._broker, channel, route, version, correlation_id, client_id, now_ms)
+        request = self._request(self._broker, channel, route, version, correlation_id, client_id, now_ms)
         if channel.pending and api_key not in DATA_PATH:
             request.waiting = Unbegun(frame, start)
             _stand_in_line(request)
@@ -388,7 +393,7 @@ class Core:
             else:
                 self._answer(request, result)
         elif result is SILENCE:
-            self._put(request, [])
+            self._keep_silent(request)
         elif result is HANGUP:
             self._hang_up(request.channel, f"{request!r} failed, and there is no answer to say so")
         elif result is LATER or result is FIRST:
@@ -462,6 +467,9 @@ class Core:
             self._cannot_write(request, error)
         else:
             self._put(request, buffers)
+
+    def _keep_silent(self, request: Request) -> None:
+        self._put(request, [])
 
     def _cannot_write(self, request: Request, error: EncodeError) -> None:
         if self._broker.strict:
@@ -603,6 +611,10 @@ class Core:
         if request.has_errors or route.api not in SAY_ERRORS:
             yield from self._broker.counters.note_errors_in_slices(route.api, response, route.flat)
             yield
+        charge = self._charges.get(route.api)
+        throttle_ms = 0 if charge is None else charge(request, response, self._now_ms)
+        if throttle_ms:
+            response = cast("Metering", self._metering).throttled(request, response, throttle_ms)
         try:
             buffers = framed(request, (yield from route.write_slices(response, request.version)))
         except EncodeError as error:
@@ -610,6 +622,7 @@ class Core:
         else:
             self._let_go(request)
             self._put(request, buffers)
+            self._mute(request, throttle_ms)
 
     def _let_go(self, request: Request) -> None:
         """A request that held back others of its connection has been carried out."""
@@ -640,6 +653,85 @@ class Core:
             self._answer(request, unsupported_version())
             return
         self._hang_up(channel, f"API key {api_key} version {version} is not served")
+
+    # -- within quotas: what these do costs a broker without them nothing
+
+    def _heed_quotas(self) -> None:
+        """Count what clients use from now on, or no more. Methods are put in the place of others, and taken out."""
+        for name in ("receive", "_resume", "_in_slices", "_answer", "_keep_silent"):
+            self.__dict__.pop(name, None)
+        self._request, self._metering, self._charges = Request, None, {}
+        quotas = self._broker.quotas
+        if quotas is None or not quotas.is_on:
+            return
+        from kbroker.metering import Metering  # most brokers have no quotas
+
+        self._metering = Metering(self._broker, quotas)
+        self._request, self._charges = self._metering.request, self._metering.charges
+        self.__dict__ |= {
+            "receive": self._receive_metered,
+            "_resume": self._resume_metered,
+            "_answer": self._answer_metered,
+            "_keep_silent": self._keep_silent_metered,
+        }
+        if quotas.request.is_on:
+            self.__dict__ |= {"receive": self._receive_timed, "_in_slices": self._in_slices_timed}
+
+    def _receive_metered(self, channel: Channel, frame: memoryview, now_ms: int) -> None:
+        self._metering.frame_bytes = len(frame)  # type: ignore[union-attr]
+        Core.receive(self, channel, frame, now_ms)
+
+    def _receive_timed(self, channel: Channel, frame: memoryview, now_ms: int) -> None:
+        metering = cast("Metering", self._metering)
+        metering.begin()
+        self._receive_metered(channel, frame, now_ms)
+        metering.end(now_ms)
+
+    def _in_slices_timed(self, request: Request, steps: Steps, first_steps: int | None = None) -> None:
+        timed = cast("Metering", self._metering).timed(request, steps, lambda: self._now_ms)
+        Core._in_slices(self, request, timed, first_steps)
+
+    def _resume_metered(self, request: Request, now_ms: int) -> None:
+        """Of one that is muted meanwhile: not yet; the end of that says so again."""
+        if request.channel.muted is not None:
+            return
+        metering = cast("Metering", self._metering)
+        metering.begin(request)
+        Core._resume(self, request, now_ms)
+        metering.end(now_ms)
+
+    def _answer_metered(self, request: Request, response: Answer) -> None:
+        charge = self._charges.get(request.route.api)
+        if charge is None or not (throttle_ms := charge(request, response, self._now_ms)):
+            Core._answer(self, request, response)
+            return
+        Core._answer(self, request, cast("Metering", self._metering).throttled(request, response, throttle_ms))
+        self._mute(request, throttle_ms)
+
+    def _keep_silent_metered(self, request: Request) -> None:
+        charge = self._charges.get(request.route.api)
+        throttle_ms = 0 if charge is None else charge(request, None, self._now_ms)
+        Core._keep_silent(self, request)
+        self._mute(request, throttle_ms)
+
+    def _mute(self, request: Request, throttle_ms: int) -> None:
+        """Nothing is read from the connection for so long: behind all its answers one stands that comes at the end."""
+        channel, until_ms = request.channel, self._now_ms + throttle_ms
+        if not throttle_ms or channel.closing:
+            return
+        muted = channel.muted
+        if muted is None:
+            muted = Request(self._broker, channel, request.route, request.version, 0, request.client_id, self._now_ms)
+            channel.muted = muted
+            _stand_in_line(muted)
+            self._parked_by[channel.session.peer_host] += 1
+        elif muted.parked is None or muted.parked.deadline_ms >= until_ms:
+            return  # its end is about to be told, or comes later
+        else:
+            self._purgatory.cancel(muted.parked)
+        muted.waiting = Muted(channel, until_ms)
+        muted.parked = self._purgatory.park(muted, (), until_ms)
+        self._writes[channel] = None
 
     # -- what follows from a step
 

@@ -58,6 +58,10 @@ class Clock(Protocol):
         """Milliseconds since 1970-01-01 UTC: for timestamps in records, and by them. May jump either way."""
         ...
 
+    def now_ns(self) -> int:
+        """Nanoseconds on a clock that never goes back, from any start: for how long work takes."""
+        ...
+
 
 class Random(Protocol):
     """Chance as the core is told it: seeded in a simulation, from the operating system otherwise."""

@@ -334,7 +334,7 @@ SURFACE = {"at_rest", "effects", "figures", "gathers", "health", "open", "receiv
 """Of the core, for who drives it."""
 
 OF_CHANNELS = {
-    "busy", "closing", "full", "held_bytes", "login", "most_frame_bytes", "out", "pending", "sent",
+    "busy", "closing", "full", "held_bytes", "login", "most_frame_bytes", "muted", "out", "pending", "sent",
     "session", "unsent_bytes", "written",
 }  # fmt: skip
 """Likewise, of a connection."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kbroker.api.routes import Route
     from kbroker.broker.broker import Broker
+    from kbroker.broker.client_quotas import ControllerMutationQuota
     from kbroker.broker.facts import Ticket
     from kbroker.broker.session import Session
     from kbroker.broker.transaction_partitions import Verified
@@ -34,7 +35,8 @@ class Call:
     code into an answer of Produce, Fetch or ListOffsets, so that it is counted; in others the core looks for itself.
     is_large: whether it is handled in slices, for its size. opened_bytes: that its batches have been decompressed to.
     verified: what coordinators of transactions have said, where that had to be asked before. route: how its answer is
-    encoded. may_read: of a fetch, whether a topic may be read; None: each may.
+    encoded. may_read: of a fetch, whether a topic may be read; None: each may. mutations: what is left of the client's
+    quota for topics that are made and deleted; None: there is no such quota.
     """
 
     __slots__ = (
@@ -43,6 +45,7 @@ class Call:
         "has_errors",
         "is_large",
         "may_read",
+        "mutations",
         "now_ms",
         "opened_bytes",
         "route",
@@ -62,6 +65,7 @@ class Call:
     verified: Verified | None
     route: Route
     may_read: Callable[[str], bool] | None
+    mutations: ControllerMutationQuota | None
 
     @property
     def ticket(self) -> Ticket:

@@ -104,7 +104,7 @@ class AwaitStore(Generic[Answer]):
         return self._answer_with()
 
 
-def _value_of(pending: Pending[dict[Entity, object]], entity: Entity) -> object:
+def value_of(pending: Pending[dict[Entity, object]], entity: Entity) -> object:
     """What the store said about an entity. Raises: KafkaError, REQUEST_TIMED_OUT if it has not said anything."""
     if pending.error is not None:
         raise pending.error
@@ -300,7 +300,7 @@ def _written(
 ) -> KafkaError | None:
     """What became of one resource's change; one that was made is applied here, before its notice comes round."""
     try:
-        settings = _value_of(pending, _entity(resource))
+        settings = value_of(pending, _entity(resource))
     except KafkaError as error:
         return error
     if isinstance(settings, KafkaError):

@@ -78,6 +78,8 @@ SERVED: dict[int, Served] = {
     45: Served("AlterPartitionReassignments", "reassignments", 0, 0),
     46: Served("ListPartitionReassignments", "reassignments", 0, 0),
     47: Served("OffsetDelete", "groups", 0, 0),
+    48: Served("DescribeClientQuotas", "client_quotas", 0, 1),
+    49: Served("AlterClientQuotas", "client_quotas", 0, 1),
     50: Served("DescribeUserScramCredentials", "scram_users", 0, 0),
     51: Served("AlterUserScramCredentials", "scram_users", 0, 0),
     56: Served("AlterPartition", "control", 0, 3),

@@ -12,7 +12,7 @@ from kbroker.broker.authorizer import AuthHelper
 from kbroker.broker.cold_reads import ColdReads
 from kbroker.broker.coordinator_types import GROUP, TRANSACTION
 from kbroker.broker.counters import Counters
-from kbroker.broker.facts import BrokerConfigChanged, JobDone, Touched
+from kbroker.broker.facts import BrokerConfigChanged, JobDone, QuotasChanged, Touched
 from kbroker.broker.jobs import Errand
 from kbroker.broker.openings import Openings
 from kbroker.metadata.cache import MetadataDelta, TopicKey
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from kbroker.broker.alter_log_dirs import AlterLogDirs
+    from kbroker.broker.client_quotas import ClientQuotas
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.controlled_shutdown import ControlledShutdown
     from kbroker.broker.coordinators import LateCoordinator
@@ -107,6 +108,8 @@ class Broker:
         for part in parts:
             self.add(part)
         self.on(MetadataDelta, lambda fact, now_ms: self.tell(Touched([TopicKey(topic) for topic in fact.topics])))
+        self.quotas: ClientQuotas | None = None  # from the first one on
+        self.on(EntitiesChanged, lambda fact, now_ms: self._heed_entities(fact))
         if logs.has_futures:
             self._load_alter_log_dirs()  # which are to hear who leads what
 
@@ -143,6 +146,22 @@ class Broker:
         moves = self._alter_log_dirs = AlterLogDirs(self.logs, self.replicas, self.clock, self.scheduler, self.give)
         self.add(moves)
         return moves
+
+    def _heed_entities(self, fact: EntitiesChanged) -> None:
+        """Something else is set for users, clients or addresses: perhaps quotas."""
+        entities = self.plane.notices.entities
+        quotas = self.quotas
+        if quotas is None:
+            from kbroker.broker.client_quotas import QUOTAS, ClientQuotas  # most brokers have none
+
+            if all(entities.of(path).keys().isdisjoint(QUOTAS) for path in fact.paths):
+                return
+            quotas = self.quotas = ClientQuotas(self.config)
+        before = quotas.kinds
+        for path in fact.paths:
+            quotas.set_entity(path, entities.of(path))
+        if quotas.kinds != before:
+            self.tell(QuotasChanged())
 
     # -- where facts go
 

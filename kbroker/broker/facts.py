@@ -104,6 +104,10 @@ class SettingsChanged(NamedTuple):
     """Somebody has changed settings of topics, or of all brokers: perhaps who may lead by them."""
 
 
+class QuotasChanged(NamedTuple):
+    """Other kinds of quotas than before count for clients of this broker."""
+
+
 class EndpointsChanged(NamedTuple):
     """Clients and brokers are to be told other addresses of this one from now on."""
 

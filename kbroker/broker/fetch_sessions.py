@@ -105,7 +105,7 @@ Part: TypeAlias = "tuple[Wanted, Flat, int]"
 class FetchSession:
     """One client's partitions, in the order in which they are served next."""
 
-    __slots__ = ("epoch", "id", "is_full", "last_used_ms", "partitions", "used_by", "uses_ids")
+    __slots__ = ("epoch", "id", "is_full", "is_new", "last_used_ms", "partitions", "used_by", "uses_ids")
 
     def __init__(self, session_id: int, partitions: dict[Key, Wanted], now_ms: int, *, uses_ids: bool) -> None:
         self.id = session_id
@@ -115,6 +115,7 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.uses_ids = uses_ids
         self.is_full = True  # the first response names every partition
+        self.is_new = True  # until its client goes on with it
 
     def news(self, answers: Iterable[Part], *, is_last: bool = True) -> Sequence[Part]:
         """The answers worth sending. Partitions that had records go to the end of the order: no one starves.
@@ -242,6 +243,20 @@ class FetchSessions:
         self.partitions += len(partitions)
         return session if self._keep_within_limit(session) else None, wanted
 
+    def withhold(self, session_id: int) -> int:
+        """What was read in a session does not reach its client, which is throttled; the session that it is told of.
+
+        One that has just been made goes again; another's next answer tells of all its partitions.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            return NO_SESSION
+        if session.is_new:
+            self._forget(session)
+            return NO_SESSION
+        session.is_full = True
+        return session_id
+
     def _keep_within_limit(self, newest: FetchSession) -> bool:
         """Forget the largest sessions while all together remember too much; whether this one is still there."""
         while self.partitions > PARTITIONS_IN_FETCH_SESSIONS:
@@ -261,7 +276,7 @@ class FetchSessions:
         if session.uses_ids != uses_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = 1 if session.epoch == LARGEST_EPOCH else session.epoch + 1
-        session.last_used_ms = now_ms
+        session.last_used_ms, session.is_new = now_ms, False
         self._sessions[session.id] = self._sessions.pop(session.id)
         return session
 

@@ -22,6 +22,10 @@ class SystemClock:
         """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
 
+    def now_ns(self) -> int:
+        """Nanoseconds that never go back."""
+        return time.monotonic_ns()
+
 
 class SystemRandom:
     """Chance that nobody can predict, satisfying `kbroker.ports.Random`.

@@ -585,6 +585,8 @@ class Connection:
                 self.close(channel.closing)
         elif self.ended:
             self.close("")
+        elif channel.muted is not None:
+            self._stop_reading()
         elif self._backlog or self._rest or not self._reading:
             self._pace()
 

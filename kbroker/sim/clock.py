@@ -22,6 +22,10 @@ class SimClock:
         """Milliseconds since 1970 in this world."""
         return self._now_ms + self._wall_offset_ms
 
+    def now_ns(self) -> int:
+        """Nanoseconds: no work takes any time here."""
+        return self._now_ms * 1_000_000
+
     def advance(self, by_ms: int) -> None:
         """Let time pass. by_ms: >= 0."""
         assert by_ms >= 0, by_ms

@@ -23,6 +23,10 @@ class HandClock:
         """As the system's."""
         return self._system.wall_ms() + self._ahead_ms
 
+    def now_ns(self) -> int:
+        """As the system's."""
+        return self._system.now_ns()
+
     @property
     def is_ahead(self) -> bool:
         """Whether a test has moved it."""

@@ -77,6 +77,8 @@ NEEDED: dict[str, set[tuple[Operation, ResourceType]]] = {
     "DescribeLogDirs": {(DESCRIBE, CLUSTER)},
     "UpdateFeatures": {(ALTER, CLUSTER)},
     "DescribeAcls": {(DESCRIBE, CLUSTER)},
+    "DescribeClientQuotas": {(DESCRIBE_CONFIGS, CLUSTER)},
+    "AlterClientQuotas": {(ALTER_CONFIGS, CLUSTER)},
     "CreateAcls": {(ALTER, CLUSTER)},
     "DeleteAcls": {(ALTER, CLUSTER)},
     "WriteTxnMarkers": {(ALTER, CLUSTER), (ACTION, CLUSTER)},

@@ -87,6 +87,7 @@ from protocol.messages.transactions import InitProducerIdRequest
 from protocol.records import legacy
 from protocol.records.content import parse_set
 from tests.e2e.world import NODE, NONE, Topic, World, by_id, by_name
+from tests.quotas import PRODUCER, alter, altered, describe, described
 
 TOPIC = 2  # the kind of resource that settings belong to
 
@@ -393,6 +394,21 @@ def heartbeat(here: World, version: int) -> None:
         for each in (member.generation, member.generation + 1)
     ]
     assert codes == [NONE, ErrorCode.ILLEGAL_GENERATION]
+
+
+@exchange(48)
+def describe_client_quotas(here: World, version: int) -> None:
+    user = here.name("user")
+    here.ask(alter(altered({"user": user}, producer_byte_rate=7)), version)
+    here.until(
+        describe(("user", 0, user)), version, lambda found: described(found) == {(("user", user),): {PRODUCER: 7}}
+    )
+
+
+@exchange(49)
+def alter_client_quotas(here: World, version: int) -> None:
+    done = here.ask(alter(altered({"user": here.name("user")}, producer_byte_rate=7)), version)
+    assert [each.error_code for each in done.entries] == [NONE]
 
 
 @exchange(13)

@@ -1,0 +1,238 @@
+"""What requests use of their clients' quotas, and what clients over one are answered; for a core that has quotas.
+
+Made by `core.py` when the first quota is set, and asked by it before each answer is encoded. It looks at requests and
+answers; it decides nothing about connections: the core mutes them. Which quota a client has, and how much of it is
+used, is kept in `broker/client_quotas.py`.
+
+A throttled answer says how long its client is to wait (`throttle_time_ms`), and leaves at once (KIP-219); that holds
+for every version, as in Kafka from 2.0 on. A consumer's throttled fetch brings nothing: its records would be the bytes
+that are too many. They do not count then, and it gets them when it asks again. No fetch brings more than all windows
+of its quota do, or none could ever be answered.
+
+Requests of brokers (`EXEMPT`, and fetches of followers) are never throttled, nor are followers' bytes counted.
+
+Unlike Kafka: what a fetch's answer has around its records counts as 64 bytes a partition; the time of sending does not
+count.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, cast
+
+from kbroker.api.authorization import with_items
+from kbroker.api.routes import SERVED
+from kbroker.broker.client_quotas import NANOSECONDS_TO_PERCENT
+from kbroker.channel import Request
+from protocol.flat import place
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.messages.offsets import ListOffsetsResponse
+from protocol.messages.produce import ProduceResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from kbroker.api.call import Answer, Call, Result
+    from kbroker.api.routes import Route
+    from kbroker.broker.broker import Broker
+    from kbroker.broker.client_quotas import ClientQuotas, Metered
+    from kbroker.broker.rates import Rate
+    from kbroker.channel import Channel
+    from kbroker.timing import Steps
+    from protocol.flat import Flat
+
+    Charge: TypeAlias = Callable[[Request, Answer | None, int], int]
+
+PRODUCE, FETCH = 0, 1
+EXEMPT = frozenset((4, 5, 6, 7, 27, 56, 67))
+"""What brokers ask, LeaderAndIsr to AllocateProducerIds."""
+MUTATING = (19, 20, 37)  # CreateTopics, DeleteTopics, CreatePartitions
+EXEMPT_NS = -1
+AROUND_RECORDS = 64
+REPLICA_STATE_SINCE = 15  # KIP-903
+
+MAX_BYTES = place(FetchRequest, "max_bytes")
+REPLICA_ID, REPLICA_STATE = place(FetchRequest, "replica_id"), place(FetchRequest, "replica_state")
+THROTTLE_TIME_MS: dict[int | None, int] = {
+    each.api: place(each, "throttle_time_ms") for each in (ProduceResponse, ListOffsetsResponse)
+}
+ERROR_CODE, SESSION_ID = place(FetchResponse, "error_code"), place(FetchResponse, "session_id")
+RESPONSES, PARTITIONS = place(FetchResponse, "responses"), place(FetchableTopicResponse, "partitions")
+RECORDS = place(PartitionData, "records")
+
+
+class MeteredRequest(Request):
+    """A request of a broker with quotas.
+
+    frame_bytes: of the request. used_ns: on the broker's thread, but for what it is doing now; EXEMPT_NS: a follower's.
+    """
+
+    __slots__ = ("frame_bytes", "used_ns")
+    frame_bytes: int
+    used_ns: int
+
+
+class Metering:
+    """frame_bytes: of the frame that is being received. charges: what to do with an answer, by API."""
+
+    def __init__(self, broker: Broker, quotas: ClientQuotas) -> None:
+        self._broker = broker
+        self._produce, self._fetch, self._request = quotas.produce, quotas.fetch, quotas.request
+        self._now_ns = broker.clock.now_ns
+        self._fetches: dict[Route, Route] = {}
+        kinds = (
+            ((PRODUCE,), self._produce, self._charge_produce),
+            ((FETCH,), self._fetch, self._charge_fetch),
+            (MUTATING, quotas.controller_mutation, self._charge_mutations),
+        )
+        self._of_bytes: dict[int, Charge] = {
+            api: charge for apis, manager, charge in kinds if manager.is_on for api in apis
+        }
+        self.charges = self._of_bytes
+        if self._request.is_on:
+            self.charges = {api: self._charge_time for api in SERVED if api not in EXEMPT}
+        self.frame_bytes = 0
+        self._began_ns = 0
+        self._running: MeteredRequest | None = None  # handled now
+        self._owes: Metered[Rate] | None = None  # it has been answered, and uses more
+
+    def request(
+        self,
+        broker: Broker,
+        channel: Channel,
+        route: Route,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        now_ms: int,
+    ) -> MeteredRequest:
+        """In place of `Request`."""
+        if route.api == FETCH:
+            route = self._fetches.get(route) or self._limited(route)
+        request = MeteredRequest(broker, channel, route, version, correlation_id, client_id, now_ms)
+        request.frame_bytes, request.used_ns = self.frame_bytes, 0
+        self._running = request
+        return request
+
+    def _limited(self, route: Route) -> Route:
+        made = self._fetches[route] = copy(route)
+
+        def handle(request: Flat, call: Call) -> Result:
+            return route.handle(self._within_quota(request, call), call)
+
+        made.handle = handle
+        return made
+
+    def _within_quota(self, request: Flat, call: Call) -> Flat:
+        """The same fetch, of no more bytes than all windows of its quota bring."""
+        replica_id = request[REPLICA_ID] if call.version < REPLICA_STATE_SINCE else request[REPLICA_STATE][0]
+        if replica_id >= 0:
+            cast("MeteredRequest", call).used_ns = EXEMPT_NS
+            return request
+        if self._fetch.is_on:
+            metered = self._fetch.of[call.session.principal.name, call.client_id]
+            if metered is not None and (most := int(metered.meter.most)) < request[MAX_BYTES]:
+                return cast("Flat", with_items(request, MAX_BYTES, most))
+        return request
+
+    def _charge_produce(self, request: Request, answer: Answer | None, now_ms: int) -> int:
+        """Each of these counts what a request has used that is about to be answered; for how long it is throttled.
+
+        answer: None where there is none (acks=0). What was begun before there were quotas counts for none.
+        """
+        metered = self._produce.of[request.session.principal.name, request.client_id]
+        if metered is None or not isinstance(request, MeteredRequest):
+            return 0
+        throttle_ms = metered.meter.record(request.frame_bytes, now_ms)
+        return metered.noted(throttle_ms) if throttle_ms else 0
+
+    def _charge_fetch(self, request: Request, answer: Answer | None, now_ms: int) -> int:
+        metered = self._fetch.of[request.session.principal.name, request.client_id]
+        if metered is None or not isinstance(request, MeteredRequest) or request.used_ns == EXEMPT_NS:
+            return 0
+        size = _size(cast("Flat", answer))
+        throttle_ms = metered.meter.record(size, now_ms)
+        if throttle_ms:
+            metered.meter.add(-size, now_ms)  # it leaves without its records
+            return metered.noted(throttle_ms)
+        return 0
+
+    def _charge_mutations(self, request: Request, answer: Answer | None, now_ms: int) -> int:
+        mutations = request.mutations
+        return 0 if mutations is None else mutations.noted(now_ms)
+
+    def _charge_time(self, request: Request, answer: Answer | None, now_ms: int) -> int:
+        """What it has used of its other quota, and of the broker's time; the longer wait counts."""
+        charge = self._of_bytes.get(request.route.api)
+        throttle_ms = 0 if charge is None else charge(request, answer, now_ms)
+        metered = self._request.of[request.session.principal.name, request.client_id]
+        if metered is None or answer is None or not isinstance(request, MeteredRequest):
+            return throttle_ms
+        used_ns = request.used_ns
+        if used_ns == EXEMPT_NS:
+            return throttle_ms
+        if self._running is request:
+            now_ns = self._now_ns()
+            used_ns, self._began_ns, self._owes = used_ns + now_ns - self._began_ns, now_ns, metered
+        own_ms = min(metered.meter.record(used_ns * NANOSECONDS_TO_PERCENT, now_ms), self._request.windows.size_ms)
+        if not own_ms:
+            return throttle_ms
+        if request.route.api == FETCH and not throttle_ms:
+            self._withhold(request, answer, now_ms)
+        return max(throttle_ms, metered.noted(own_ms))
+
+    def _withhold(self, request: Request, answer: Answer, now_ms: int) -> None:
+        """A fetch leaves without its records: they do not count."""
+        metered = self._fetch.of[request.session.principal.name, request.client_id] if self._fetch.is_on else None
+        if metered is not None:
+            metered.meter.add(-_size(cast("Flat", answer)), now_ms)
+
+    def throttled(self, request: Request, answer: Answer, throttle_ms: int) -> Answer:
+        """The answer of a client that is over its quota."""
+        if request.route.api == FETCH:
+            fetched = cast("Flat", answer)
+            session_id = self._broker.fetch_sessions.withhold(fetched[SESSION_ID])
+            return throttle_ms, fetched[ERROR_CODE], session_id, [], []
+        at = THROTTLE_TIME_MS.get(request.route.api, "throttle_time_ms")
+        if isinstance(at, str) and not hasattr(answer, at):
+            return answer
+        return cast("Answer", with_items(answer, at, throttle_ms))  # a copy: it may be kept for others
+
+    # -- time on the broker's thread
+
+    def begin(self, request: Request | None = None) -> None:
+        """A request is handled from now on. request: None for the one that is about to be read."""
+        self._began_ns, self._owes = self._now_ns(), None
+        self._running = request if isinstance(request, MeteredRequest) else None
+
+    def end(self, now_ms: int) -> None:
+        """It is handled as far as it could be: what it took since it was answered counts without a wait for it."""
+        used_ns, request, owes = self._now_ns() - self._began_ns, self._running, self._owes
+        if owes is not None:
+            owes.meter.add(used_ns * NANOSECONDS_TO_PERCENT, now_ms)
+        elif request is not None and request.used_ns != EXEMPT_NS:
+            request.used_ns += used_ns
+        self._running = self._owes = None
+
+    def timed(self, request: Request, steps: Steps, now_ms: Callable[[], int]) -> Steps:
+        """The same steps; the time that they take is the request's."""
+        while True:
+            self.begin(request)
+            try:
+                next(steps)
+            except StopIteration:
+                return
+            finally:
+                self.end(now_ms())
+            yield
+
+
+def _size(answer: Flat) -> int:
+    """Of a fetch's answer, about."""
+    size = 0
+    for topic in answer[RESPONSES]:
+        for part in topic[PARTITIONS]:
+            records = part[RECORDS]
+            size += AROUND_RECORDS + (sum(map(len, records)) if records.__class__ is list else len(records or b""))
+    return size
