@@ -47,6 +47,18 @@ def python(name: str, version: str, requirements: Sequence[str]) -> Path:
     return installed(f"{name}-{version}", requirements, install) / "bin" / "python"
 
 
+def package(name: str, version: str) -> Path:
+    """A folder with this version of a package alone, for PYTHONPATH: what it depends on is in this environment, which
+    has another version of it. Raises NoClientError."""
+    wanted = f"{name}=={version}"
+
+    def install(home: Path) -> None:
+        quiet = ["--quiet", "--disable-pip-version-check", "--no-deps"]
+        run([sys.executable, "-m", "pip", "install", *quiet, "--target", str(home), wanted])
+
+    return installed(f"only-{name}-{version}", [wanted], install)
+
+
 def node(name: str, version: str, packages: Sequence[str]) -> Path:
     """A folder whose node_modules holds these packages. Raises NoClientError."""
     absent = [tool for tool in ("node", "npm") if shutil.which(tool) is None]

@@ -53,6 +53,12 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--jars", "jar_folder", type=click.Path(file_okay=False), help="Folder of jars that Spark needs besides."
         ),
+        click.option(
+            "--packages",
+            default="",
+            metavar="A,B",
+            help="Jars that Spark fetches: iceberg, delta, s3a, gs, or GROUP:NAME:VERSION.",
+        ),
         click.option("--summary", "summary_file", type=click.Path(dir_okay=False), help="Write the summary as JSON."),
     ]
     for option in reversed(options):
@@ -80,11 +86,75 @@ def _registry(command: Callable[..., Any]) -> Callable[..., Any]:
     return where(how(command))
 
 
+def _paced(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of the jobs that may go on."""
+    options = [
+        click.option("--until", type=click.Choice(["now"]), help="Stop at what is there now; else go on until Ctrl-C."),
+        click.option(
+            "--topics-pattern", "pattern", metavar="REGEX", help="Topics that it matches, those added later too."
+        ),
+        click.option(
+            "--max-offsets-per-trigger", "max_offsets", type=Number(min=1), metavar="N", help="Of a batch, at most."
+        ),
+        click.option("--trigger", metavar="TIME", help="Begin a batch so often: 30s, 5m, 1h. At once if not given."),
+        click.option("--progress", "lines", type=click.Path(dir_okay=False), help="Append a line of JSON a batch."),
+        click.option("--metrics", "address", metavar="HOST:PORT", help="Answer with Prometheus' metrics there."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _pace(given: dict[str, Any], *, min_partitions: int | None = None) -> dict[str, Any]:
+    """What the options of `_paced` say, as a job takes it."""
+    from kbroker.pipeline.progress import Pace
+
+    every_s = _seconds(given["trigger"]) if given["trigger"] else None
+    pace = Pace(given["max_offsets"], min_partitions, every_s)
+    return {"pattern": given["pattern"], "pace": pace, "until_now": given["until"] == "now"}
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) *(ms|s|m|h)", text)
+    if not found:
+        raise click.UsageError(f"--trigger {text}: write 500ms, 30s, 5m or 1h")
+    return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def _check_paced(given: dict[str, Any], topics: str) -> None:
+    """Raises: UsageError for what cannot be meant."""
+    if given["pattern"] and topics:
+        raise click.UsageError("--topics or --topics-pattern: give one of them")
+    if given["trigger"]:
+        _seconds(given["trigger"])
+        if given["until"] == "now":
+            raise click.UsageError(
+                "--trigger is for a job that goes on: one with --until now begins each batch at once"
+            )
+
+
 @pipeline.command()
 @_bootstrap
 @_topics
 @click.option("--to", "folder", required=True, help="The archive's folder, by any path that Spark takes.")
-@click.option("--until", type=click.Choice(["now"]), help="Stop at what is there now; otherwise go on until Ctrl-C.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "iceberg", "delta"]),
+    default="parquet",
+    show_default=True,
+    help="What records are written as: files, or tables in the folder.",
+)
+@click.option("--table", metavar="CATALOG.DB.NAME", help="Of tables in a catalog of Spark's, not in the folder.")
+@click.option(
+    "--partition-by",
+    "partition_by",
+    multiple=True,
+    metavar="COLUMN|TRANSFORM",
+    help="Of tables; topic and days(timestamp) of Iceberg's, topic and date of Delta's, if not given.",
+)
+@_paced
+@click.option("--min-partitions", type=Number(min=1), metavar="N", help="Tasks of a batch, at least.")
 @click.option(
     "--values",
     type=click.Choice(["json", "avro", "text", "registry"]),
@@ -99,31 +169,43 @@ def _registry(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Of avro: an .avsc file. Of json: columns, as Spark's DDL or JSON has them; infer takes them from a sample.",
 )
 @click.option("--compact-files", is_flag=True, help="Then put the archive's small files together.")
+@click.option(
+    "--expire-days", type=Number(min=0), metavar="N", help="Then let go of versions of the tables older than N days."
+)
 @_gaps
 @_recreated
 @_shared
 def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
-    """Topics to Parquet, exactly once."""
+    """Topics to Parquet, Iceberg or Delta, exactly once."""
+    _check_paced(given, topics)
+    form, table, parts = given.pop("form"), given.pop("table"), given.pop("partition_by")
+    if form == "parquet" and (table or parts or given["expire_days"] is not None):
+        raise click.UsageError("--table, --partition-by and --expire-days are of --format iceberg and delta")
+    if form != "parquet" and not (given["packages"] or given["jar_folder"] or os.environ.get("KBROKER_PIPELINE_JARS")):
+        given["packages"] = form
     if given["values"] == "avro" and not given["schema_file"]:
         raise click.UsageError("--values avro needs --schema FILE.avsc")
     if (given["values"] == "registry") != (given["registry"] is not None):
         raise click.UsageError("--values registry and --schema-registry-url URL need each other")
     if given["keys"] and given["values"] != "registry":
         raise click.UsageError("--keys registry needs --values registry")
-    if given["compact_files"] and given["until"] != "now":
-        raise click.UsageError("--compact-files needs --until now: a stream that goes on has no end to compact at")
+    if (given["compact_files"] or given["expire_days"] is not None) and given["until"] != "now":
+        raise click.UsageError("--compact-files and --expire-days need --until now: a stream that goes on has no end")
     schema = _schema(given["schema_file"], given["values"]) if given["schema_file"] else None
     source = partial(_source, bootstrap, given["options"])
 
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import archive as jobs
 
-        until_now = given["until"] == "now"
         rest = {name: given[name] for name in ("values", "keys", "allow_gaps", "recreated")}
-        rest |= {"schema": schema, "registry": _registry_of(given), "on_progress": say}
-        summary = jobs.archive(spark, source(), _names(topics), folder, until_now=until_now, **rest)
+        rest |= {"schema": schema, "registry": _registry_of(given), "kind": jobs.Kind(form, table, list(parts))}
+        rest |= _pace(given, min_partitions=given["min_partitions"])
+        with _progress("archive", given, say) as on_batch:
+            summary = jobs.archive(spark, source(), _names(topics), folder, on_batch=on_batch, **rest)
         if given["compact_files"]:
             summary["compaction"] = jobs.compact_files(spark, folder)
+        if given["expire_days"] is not None:
+            jobs.expire(spark, folder, given["expire_days"])
         return summary
 
     return _run(job, given, "archiving", source, check=partial(_check_registry, given))
@@ -180,9 +262,9 @@ def audit(left: str, right: str, topics: str, **given: Any) -> int:
 @pipeline.command()
 @click.option("--from", "source", required=True, metavar="HOST:PORT")
 @click.option("--to", "target", required=True, metavar="HOST:PORT")
-@click.option("--topics", required=True, metavar="A[=B],C", help="Which; B is what A is called at the target.")
+@click.option("--topics", default="", metavar="A[=B],C", help="Which; B is what A is called at the target.")
+@_paced
 @click.option("--groups", default="", metavar="G,H|*", help="Consumer groups whose offsets are translated; * for all.")
-@click.option("--until", type=click.Choice(["now"]), help="Stop at what is there now; otherwise go on until Ctrl-C.")
 @click.option("--state", help="A folder for this mirror alone; kbroker-mirror/FROM--TO if not given.")
 @click.option("--codec", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
 @_gaps
@@ -190,6 +272,9 @@ def audit(left: str, right: str, topics: str, **given: Any) -> int:
 @_shared
 def mirror(source: str, target: str, topics: str, groups: str, **given: Any) -> int:
     """Topics, and groups' offsets, from one Kafka cluster to another; goes on where it stopped."""
+    _check_paced(given, topics)
+    if not (topics or given["pattern"]):
+        raise click.UsageError("--topics or --topics-pattern: give one of them")
     names = _renamed(_names(topics))
     ends = [partial(_source, each, given["options"]) for each in (source, target)]
 
@@ -197,15 +282,18 @@ def mirror(source: str, target: str, topics: str, groups: str, **given: Any) -> 
         from kbroker.pipeline import mirror as jobs
 
         state = given["state"] or f"kbroker-mirror/{source}--{target}".replace(":", "_")
-        rest = {name: given[name] for name in ("codec", "allow_gaps", "recreated")} | {"on_progress": say}
-        rest |= {"groups": _names(groups), "until_now": given["until"] == "now"}
-        return jobs.mirror(spark, ends[0](), ends[1](), names, state, **rest)
+        rest = {name: given[name] for name in ("codec", "allow_gaps", "recreated")} | _pace(given)
+        with _progress("mirror", given, say) as on_batch:
+            return jobs.mirror(
+                spark, ends[0](), ends[1](), names, state, groups=_names(groups), on_batch=on_batch, **rest
+            )
 
     return _run(job, given, "mirroring", *ends)
 
 
 @pipeline.command()
 @_bootstrap
+@click.option("--from", "folder", metavar="DIR", help="An archive or a log directory, instead of a cluster.")
 @_topics
 @click.option(
     "--report", required=True, type=click.Path(dir_okay=False), help="The page to write; its tables lie beside it."
@@ -213,17 +301,17 @@ def mirror(source: str, target: str, topics: str, groups: str, **given: Any) -> 
 @_registry
 @_gaps
 @_shared
-def profile(bootstrap: str, topics: str, report: str, **given: Any) -> int:
+def profile(bootstrap: str, folder: str | None, topics: str, report: str, **given: Any) -> int:
     """Rates, sizes, skew, balance, lateness, lag and compressibility of topics, as a page with plots."""
-    source = partial(_source, bootstrap, given["options"])
+    side = partial(_side, folder or bootstrap, given["options"])
 
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import profile as jobs
         from kbroker.pipeline.report import write_report
 
         rest = {"allow_gaps": given["allow_gaps"], "registry": _registry_of(given)}
-        tables = jobs.profile(spark, source(), _names(topics), **rest)
-        return write_report(tables, report, bootstrap)
+        tables = jobs.profile(spark, side(), _names(topics), **rest)
+        return write_report(tables, report, folder or bootstrap)
 
     def check() -> None:
         from kbroker.pipeline.report import check_writable
@@ -231,7 +319,7 @@ def profile(bootstrap: str, topics: str, report: str, **given: Any) -> int:
         check_writable(report)
         _check_registry(given)
 
-    return _run(job, given, "profiling", source, check=check)
+    return _run(job, given, "profiling", side, check=check)
 
 
 @pipeline.command("compact-check")
@@ -273,6 +361,23 @@ def convert(folder: str, target: str, **given: Any) -> int:
 # ---- what all jobs share
 
 
+@contextmanager
+def _progress(job: str, given: dict[str, Any], say: Callable[[str], None]) -> Iterator[Callable[[Any], None]]:
+    """What is told each batch: the bar, the lines, the metrics."""
+    from kbroker.pipeline.progress import Progress
+
+    with Progress(job, given["lines"], given["address"]) as progress:
+        if progress.port:
+            _tell(f"metrics at port {progress.port}")
+
+        def told(step: Any) -> None:
+            if step is not None:
+                progress.step(step)
+                say(f"batch {step.number}")
+
+        yield told
+
+
 def _run(
     job: Callable[[Session, Callable[[str], None]], Summary],
     given: dict[str, Any],
@@ -301,8 +406,10 @@ def _run(
             _greet(side())
         conf = _pairs(given["confs"], "--conf")
         master = session.master_of(given["master"], conf)
-        _tell(f"starting Spark on {master}" if master else "starting Spark where its settings say")
-        spark = session.start(master, jar_folder=given["jar_folder"], conf=conf)
+        fetching = f", which fetches {given['packages']}" if given["packages"] else ""
+        _tell(f"starting Spark {f'on {master}' if master else 'where its settings say'}{fetching}")
+        packages = _names(given["packages"])
+        spark = session.start(master, jar_folder=given["jar_folder"], packages=packages, conf=conf)
         _tell(doing)
         with _bar(spark, doing) as say:
             summary = job(spark, say)

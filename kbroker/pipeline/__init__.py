@@ -7,7 +7,9 @@
 - `source`: `spark.read.format("kbroker")` without any jar; `register(spark)` makes it known to a session, and
   `load(spark, **options)` reads a batch on versions of Spark that have no data sources in Python (`versions`).
 - `kafka`: topics as DataFrames. `wire`: a small client of the protocol. `columns`: log bytes and Arrow.
-- `ahead`, `session`, `jars`, `storage`, `names`, `errors`: what the jobs stand on.
+- `files`, `tables`: what an archive's records are written as. `manifests`: what it says of itself.
+- `progress`: what is told of batches.
+- `ahead`, `session`, `jars`, `storage`, `counts`, `names`, `errors`: what the jobs stand on.
 """
 
 from __future__ import annotations

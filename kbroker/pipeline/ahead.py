@@ -137,6 +137,34 @@ def spans(read: Read, ends: Spans, policy: Policy, most: int = CHUNK) -> dict[Pl
     return found
 
 
+def limited(spans: Mapping[Place, PartitionEnd], most: int | None) -> dict[Place, PartitionEnd]:
+    """About so many records of these in all, each partition's share being that of what it has."""
+    total = sum(span.end - span.start for span in spans.values())
+    if most is None or total <= most:
+        return dict(spans)
+    share = {place: -(-(span.end - span.start) * most // total) for place, span in spans.items()}
+    return {place: span._replace(end=span.start + share[place]) for place, span in spans.items()}
+
+
+def left(read: Read, ends: Spans) -> dict[str, int]:
+    """How many offsets of each topic are there, and not read yet."""
+    found: dict[str, int] = {}
+    for place, (first, end) in ends.items():
+        found[place[0]] = found.get(place[0], 0) + max(0, end - max(first, read.next.get(place, first)))
+    return found
+
+
+def still_there(spans: Spans, before: Mapping[str, str], read: Read, ends: Spans) -> dict[Place, PartitionEnd]:
+    """Those of decided spans whose topics are the ones still that they were, by their ids before: others of their
+    names may be there."""
+    now = {topic: read.topics[topic].id for topic, _ in ends}
+    return {
+        place: span
+        for place, span in spans.items()
+        if place[0] in now and not is_another(before.get(place[0], ""), now[place[0]])
+    }
+
+
 def gone(what: str) -> str:
     """What a user is told where records are gone that were to be read."""
     return (

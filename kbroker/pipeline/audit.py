@@ -16,7 +16,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from kbroker.pipeline import archive, kafka, segments
+from kbroker.pipeline import archive, kafka, manifests, segments
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.ranges import AT, PLACE, greatest_before, ranked
@@ -113,7 +113,7 @@ def _newest(spark: SparkSession, sides: tuple[Source | str, Source | str], names
     for folder, other, back in ((sides[0], sides[1], False), (sides[1], sides[0], True)):
         if not _is_archive(folder) or isinstance(other, str):
             continue
-        read = archive.progress(Storage(spark, folder))
+        read = manifests.progress(Storage(spark, folder))
         with Cluster(other.settings) as cluster:
             ids = cluster.ids(names if back else names.values())
         for left, right in names.items():

@@ -33,7 +33,8 @@ def compact_check(
 ) -> Summary:
     """What each change would leave of each topic. retentions_ms: which are tried. Raises PipelineError."""
     records = audit.records_of_side(spark, side, topics, allow_gaps)
-    rows = profile.slim(records).persist()
+    measured = profile.measured(records, SAMPLED)
+    rows = profile.slim(measured, kept=["packed"]).persist()
     now = rows.groupBy("topic").agg(f.count("*").alias("records"), f.sum(profile.record_bytes()).alias("bytes"))
     whole = {row.topic: row for row in now.collect()}
     parts = [compacted(rows), *(retained(rows, each) for each in retentions_ms)]
@@ -45,7 +46,7 @@ def compact_check(
         count, size = left.get((topic, change), (0, 0))  # what leaves nothing has no row
         saved = 100 - 100 * size / max(1, whole[topic].bytes)
         found[topic]["changes"].append({"change": change, "records": count, "bytes": size, "saves": f"{saved:.1f} %"})
-    for row in sorted(packed(records).collect(), key=lambda row: (row.topic, row.change)):
+    for row in sorted(packed(rows).collect(), key=lambda row: (row.topic, row.change)):
         saved = 100 - 100 * row.after / max(1, row.before)
         found[row.topic]["changes"].append(
             {"change": row.change, "saves": f"{saved:.1f} %", "of_bytes_tried": row.before}
@@ -99,9 +100,9 @@ def _counted(sizes: DataFrame, change: str) -> DataFrame:
     )
 
 
-def packed(records: DataFrame) -> DataFrame:
+def packed(rows: DataFrame) -> DataFrame:
     """Bytes before and after with each codec and in each old format, of one batch in SAMPLED."""
-    found = profile.compression(records, SAMPLED).where(f.col("codec") != "none")
+    found = profile.packed(rows).where(f.col("codec") != "none")
     is_format = f.col("codec").isin("v0", "v1")
     change = f.when(is_format, f.concat(f.lit("format "), "codec")).otherwise(
         f.concat(f.lit("compression.type="), "codec")

@@ -7,6 +7,7 @@ with a timestamp that Spark has none for, and does not say which record it faile
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -29,6 +30,8 @@ RECORDS = (
 APART = "damage string, reason string"
 """Columns of what is set apart. reason: why; null for what is not. damage: what is wrong with a batch whose bytes are
 the row's value; null for a record."""
+PLACE = "place int"
+"""The column that says which one of the spans that are read, in their order, a row is of."""
 SCHEMA_APART = SCHEMA_WITH_HEADERS.append(pa.field("damage", pa.string())).append(pa.field("reason", pa.string()))
 TASK_RECORDS = 500_000
 """Records of a task, about, where a partition may be read by several."""
@@ -65,6 +68,15 @@ def existing(cluster: Cluster, topics: Sequence[str], bootstrap: str) -> list[st
     return list(dict.fromkeys(topics))
 
 
+def matching(cluster: Cluster, pattern: str) -> list[str]:
+    """The topics that there are now whose whole names a regular expression matches. Raises PipelineError for none."""
+    try:
+        wanted = re.compile(pattern)
+    except re.error as error:
+        raise PipelineError(f"{pattern}: no regular expression: {error}") from None
+    return [topic for topic in cluster.topics() if wanted.fullmatch(topic)]
+
+
 def read(
     spark: SparkSession,
     source: Source,
@@ -82,8 +94,8 @@ def read(
     parts = _parts(spans, whole=whole)
     ask = _asked(source, ids, committed=committed, allow_gaps=allow_gaps)
 
-    def read_one(part: Span) -> Iterator[pa.RecordBatch]:
-        return ask(part, None)
+    def read_one(number: int) -> Iterator[pa.RecordBatch]:
+        return ask(parts[number], None)
 
     return _in_tasks(spark, parts, read_one, f"{DDL}, {HEADERS_DDL}").select(*COLUMNS)
 
@@ -96,22 +108,29 @@ def read_apart(
     *,
     allow_gaps: bool = False,
     ids: Mapping[str, str] | None = None,
+    least: int | None = None,
 ) -> DataFrame:
-    """The committed records of these spans, and what cannot be one: COLUMNS, what the decoder adds, and APART.
+    """The committed records of these spans, and what cannot be one: COLUMNS, what the decoder adds, APART and PLACE.
+    least: by so many tasks at least.
 
     A batch that is damaged is a row: its bytes are the value, and `damage` says what is wrong.
     """
-    parts = _parts(spans, whole=False)
+    total = sum(span.end - span.start for span in spans.values())
+    parts = _parts(spans, whole=False, size=min(TASK_RECORDS, max(1, total // least)) if least else TASK_RECORDS)
+    numbers = {place: number for number, place in enumerate(sorted(spans))}
     ask = _asked(source, ids, committed=True, allow_gaps=allow_gaps)
 
-    def read_one(part: Span) -> Iterator[pa.RecordBatch]:
+    def read_one(number: int) -> Iterator[pa.RecordBatch]:
+        part = parts[number]
+        place = pa.scalar(numbers[part.topic, part.partition], pa.int32())
         for batch in ask(part, lambda damage: damaged_row(part, damage)):
             if "damage" not in batch.schema.names:
                 batch = reasons(batch.append_column("damage", pa.nulls(batch.num_rows, pa.string())))
-            yield decoder.decoded(batch) if decoder else batch
+            whole = decoder.decoded(batch) if decoder else batch
+            yield whole.append_column("place", pa.repeat(place, whole.num_rows))
 
     more = [] if decoder is None else [decoder.ddl]
-    return _in_tasks(spark, parts, read_one, ", ".join([DDL, HEADERS_DDL, APART, *more]))
+    return _in_tasks(spark, parts, read_one, ", ".join([DDL, HEADERS_DDL, APART, *more, PLACE]))
 
 
 def damaged_row(part: Span, damage: Damage) -> pa.RecordBatch:
@@ -143,26 +162,26 @@ def _asked(
     return ask
 
 
-def _parts(spans: Spans, *, whole: bool) -> list[Span]:
-    return [part for place, span in sorted(spans.items()) for part in parted(place, span, whole=whole)]
+def _parts(spans: Spans, *, whole: bool, size: int = TASK_RECORDS) -> list[Span]:
+    return [part for place, span in sorted(spans.items()) for part in parted(place, span, whole=whole, size=size)]
 
 
 def _in_tasks(
-    spark: SparkSession, parts: Sequence[Span], read_one: Callable[[Span], Iterator[pa.RecordBatch]], ddl: str
+    spark: SparkSession, parts: Sequence[Span], read_one: Callable[[int], Iterator[pa.RecordBatch]], ddl: str
 ) -> DataFrame:
-    """What is read of each of these, by a task each."""
+    """What is read of each of these, by a task each. read_one: reads the one of a number."""
     if not parts:
         return spark.createDataFrame([], ddl)
 
     def fetched(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in (number for batch in numbers for number in batch.column("id").to_pylist()):
-            yield from read_one(parts[number])
+            yield from read_one(number)
 
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(fetched, ddl)
 
 
-def parted(place: Place, span: PartitionEnd, *, whole: bool) -> Iterator[Span]:
-    """A partition's span as spans of about TASK_RECORDS, in order; none if it is empty."""
-    count = 1 if whole else max(1, round((span.end - span.start) / TASK_RECORDS))
+def parted(place: Place, span: PartitionEnd, *, whole: bool, size: int = TASK_RECORDS) -> Iterator[Span]:
+    """A partition's span as spans of about `size`, in order; none if it is empty."""
+    count = 1 if whole else max(1, round((span.end - span.start) / size))
     edges = [span.start + (span.end - span.start) * index // count for index in range(count + 1)]
     return (Span(*place, start, end) for start, end in pairwise(edges) if end > start)

@@ -9,6 +9,7 @@ beside the state: rows of runs, `source_offset` to `target_offset` for so many `
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from kbroker.pipeline.columns import Producer
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.names import carried, check_names
+from kbroker.pipeline.progress import FREE, Pace, Step
 from kbroker.pipeline.replay import renamed_topics
 from kbroker.pipeline.storage import Storage, files_as_they_are
 from kbroker.pipeline.wire import AnswerError, Cluster, PartitionEnd, Place
@@ -47,17 +49,21 @@ def mirror(
     topics: Mapping[str, str],
     state: str,
     *,
+    pattern: str | None = None,
+    pace: Pace = FREE,
     groups: Sequence[str] = (),
     until_now: bool = True,
     codec: str = "none",
     allow_gaps: bool = False,
     recreated: str = ahead.STOP,
-    on_progress: Callable[[str], None] = lambda _: None,
+    on_batch: Callable[[Step | None], None] = lambda _: None,
 ) -> Summary:
     """Mirror what there is, or (until_now=False) that and all that comes, until interrupted.
 
-    topics: name at the source -> name at the target. state: a folder for this mirror alone. groups: whose committed
-    offsets are translated, ("*",) for all. recreated: one of ahead.RECREATED. Raises PipelineError.
+    topics: name at the source -> name at the target. pattern: a regular expression, instead of topics, whose copies
+    have their names: those whose whole name it matches, and those that are added later. state: a folder for this mirror
+    alone. groups: whose committed offsets are translated, ("*",) for all. recreated: one of ahead.RECREATED. on_batch:
+    is called after each look at the source, with what was done; None for nothing. Raises PipelineError.
     """
     check_names(topics)
     store = Storage(spark, state)
@@ -66,21 +72,32 @@ def mirror(
     translated: dict[str, Any] = {}
     committed: Committed | None = None  # what was translated last
     with Cluster(source.settings) as here, Cluster(target.settings) as there:
-        kafka.existing(here, list(names), source.bootstrap)
+        if pattern:
+            names = {topic: topic for topic in kafka.matching(here, pattern)}
+        if names or not pattern:
+            kafka.existing(here, list(names), source.bootstrap)
+        elif until_now:
+            raise PipelineError(f"{source.bootstrap} has no topic that {pattern} matches")
         _check_groups(here, groups, source.bootstrap)
         known = _begin(store, source, target, names)
         _check_target(spark, store, known, there, names)
         _make_topics(here, there, names)
         job = _Job(spark, store, known, here, there, (source, target), names, codec, Policy(allow_gaps, recreated))
+        job.pattern, job.pace = pattern, pace
         try:
             while True:
-                moved = job.chunk(until_now=until_now)
+                asked = time.monotonic()
+                step = job.chunk(until_now=until_now)
+                moved = sum(step.records.values()) if step else 0
                 copied += moved
-                on_progress(f"{copied:,} records")
-                if groups and ((now := _committed(here, names, groups)) != committed or moved):
+                on_batch(step and step._replace(seconds=time.monotonic() - asked))
+                if groups and ((now := _committed(here, job.names, groups)) != committed or moved):
                     committed, translated = now, _move_groups(spark, store, there, now)
-                if not moved and (until_now or threading.Event().wait(PAUSE_S)):
+                if until_now and not step:
                     break
+                pause = pace.every_s if pace.every_s is not None else 0 if step else PAUSE_S
+                if not until_now and (rest := asked + pause - time.monotonic()) > 0:
+                    threading.Event().wait(rest)
         except KeyboardInterrupt:
             if until_now:
                 raise  # what there was is not all mirrored
@@ -192,28 +209,40 @@ class _Job:
     ) -> None:
         self._spark, self._store, self._known, self._here, self._there = spark, store, known, here, there
         self._source, self._target = ends
-        self._names, self._codec, self._policy = names, codec, policy
+        self.names, self._codec, self._policy = names, codec, policy
         self._goal: Spans | None = None
+        self.pattern: str | None = None
+        self.pace = FREE
 
-    def chunk(self, *, until_now: bool) -> int:
-        """Carry out the open chunk, or a new one; how many records it wrote."""
+    def _learn(self) -> None:
+        """Take in topics that are new at the source."""
+        new = set(kafka.matching(self._here, self.pattern)) - {*self.names} if self.pattern else ()
+        if new:
+            self.names = {**self.names, **{topic: topic for topic in sorted(new)}}
+            self._known["names"] = {**self._known.get("names", {}), **self.names}
+            _make_topics(self._here, self._there, self.names)
+
+    def chunk(self, *, until_now: bool) -> Step | None:
+        """Carry out the open chunk, or a new one; None if there is nothing new."""
         known, store = self._known, self._store
-        read, ends = ahead.look(self._here, Read.of(known), list(self._names), self._policy)
+        self._learn()
+        read, ends = ahead.look(self._here, Read.of(known), list(self.names), self._policy)
         self._goal = self._goal or ends
         if known["open"] is None:
             known["open"] = self._decide(read, ahead.no_further(ends, self._goal) if until_now else ends)
             if known["open"] is None:
-                return 0
+                return None
         else:
-            _leave_out(known["open"], read, ends)
+            left = ahead.still_there(_spans(known["open"]), known["open"].get("ids", {}), read, ends)
+            known["open"]["spans"] = [[*place, *span] for place, span in left.items()]
         chunk = known["open"]
         known |= {"ids": read.state()["ids"], "next": read.state()["next"]}
         targets = self._there.ids({topic for topic, *_ in chunk["bases"]})
         known["target_ids"] = targets | known.get("target_ids", {})
         store.write_json(STATE, known)
-        spans = {(topic, index): PartitionEnd(start, end) for topic, index, start, end in chunk["spans"]}
+        spans = _spans(chunk)
         try:
-            appended = self._carried_out(spans, chunk, read)
+            records = self._carried_out(spans, chunk, read)
         except Exception:
             if self._policy.recreated == ahead.STOP or not ahead.changed(self._here, read, spans):
                 raise
@@ -221,23 +250,26 @@ class _Job:
         known |= read.behind(spans).state()
         known["open"], known["chunks"] = None, known["chunks"] + 1
         store.write_json(STATE, known)
-        return appended
+        return Step(known["chunks"] - 1, 0.0, records, {}, ahead.left(read.behind(spans), ends))
 
-    def _carried_out(self, spans: Spans, chunk: Mapping[str, Any], read: Read) -> int:
+    def _carried_out(self, spans: Spans, chunk: Mapping[str, Any], read: Read) -> dict[str, int]:
+        """How many records of each topic were written, by its name at the source."""
         bases = {(topic, index): base for topic, index, base in chunk["bases"]}
         rows = kafka.read(
             self._spark, self._source, spans, allow_gaps=self._policy.allow_gaps, ids=ahead.ids_of(read), whole=True
         )
         task = Task(self._target.settings, Producer(*chunk["producer"]), bases, None, self._codec)
-        done = ahead.in_generations(written(renamed_topics(rows, self._names), task), read, self._names)
+        done = ahead.in_generations(written(renamed_topics(rows, self.names), task), read, self.names)
         place = self._store.path(f"{MAP}/chunk-{self._known['chunks']:010}")
         done.write.mode("overwrite").parquet(place)
-        appended = files_as_they_are(self._spark).schema(MAPPED).parquet(place).agg(f.sum("appended")).first()
-        return int((appended and appended[0]) or 0)
+        frame = files_as_they_are(self._spark).schema(MAPPED).parquet(place)
+        back = {new: old for old, new in self.names.items()}
+        found = frame.groupBy("topic").agg(f.sum("appended").alias("appended")).collect()
+        return {back[row.topic]: int(row.appended) for row in found}
 
     def _decide(self, read: Read, ends: Spans) -> dict[str, Any] | None:
         """The next chunk; None if the source has nothing new."""
-        spans, names = ahead.spans(read, ends, self._policy), self._names
+        spans, names = ahead.limited(ahead.spans(read, ends, self._policy), self.pace.max_offsets), self.names
         if not spans:
             return None
         there = self._there.ends(sorted({names[topic] for topic, _ in spans}))
@@ -253,13 +285,8 @@ class _Job:
         return {"spans": rows, "bases": bases, "producer": list(self._there.producer()), "ids": ids}
 
 
-def _leave_out(chunk: dict[str, Any], read: Read, ends: Spans) -> None:
-    """Of an open chunk, the spans of topics that are not there any more, though others of their names may be."""
-    before = chunk.get("ids", {})
-    now = {topic: read.topics[topic].id for topic, _ in ends}
-    chunk["spans"] = [
-        row for row in chunk["spans"] if row[0] in now and not is_another(before.get(row[0], ""), now[row[0]])
-    ]
+def _spans(chunk: Mapping[str, Any]) -> Spans:
+    return {(topic, index): PartitionEnd(start, end) for topic, index, start, end in chunk["spans"]}
 
 
 def _make_topics(here: Cluster, there: Cluster, names: Mapping[str, str]) -> None:

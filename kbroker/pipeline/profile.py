@@ -17,7 +17,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from kbroker.pipeline import kafka, ranges
+from kbroker.pipeline import audit, kafka, ranges
 from kbroker.pipeline.columns import FIRST_MS, LAST_MS, batches_of, records_of
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.framed import PREFIX, SIDES
@@ -56,28 +56,31 @@ UNITS = {"in seconds": 1000.0, "in microseconds": 1e-3, "in nanoseconds": 1e-6}
 
 def profile(
     spark: SparkSession,
-    source: Source,
+    side: Source | str,
     topics: Sequence[str],
     *,
     allow_gaps: bool = False,
     registry: Registry | None = None,
 ) -> dict[str, DataFrame]:
-    """The tables of topics, by name, as TABLES has them. registry: of `schemas`, which is empty without.
-
-    Raises PipelineError.
-    """
-    with Cluster(source.settings) as cluster:
-        spans = cluster.ends(kafka.existing(cluster, topics, source.bootstrap), committed=True)
-        lags = _lags(cluster, {place: span.end for place, span in spans.items()})
-    if not any(span.end > span.start for span in spans.values()):
-        raise _nothing(spans)
-    records = kafka.read(spark, source, spans, allow_gaps=allow_gaps)
+    """The tables of topics, by name, as TABLES has them. side: a cluster, or the folder of an archive or of logs, which
+    know of no groups. registry: of `schemas`, which is empty without. Raises PipelineError."""
+    if isinstance(side, str):
+        spans, lags = {}, []
+        records = audit.records_of_side(spark, side, topics, allow_gaps)
+    else:
+        with Cluster(side.settings) as cluster:
+            spans = cluster.ends(kafka.existing(cluster, topics, side.bootstrap), committed=True)
+            lags = _lags(cluster, {place: span.end for place, span in spans.items()})
+        if not any(span.end > span.start for span in spans.values()):
+            raise _nothing(topic for topic, _ in spans)
+        records = kafka.read(spark, side, spans, allow_gaps=allow_gaps)
     rows = slim(records, framed=registry is not None).persist(StorageLevel.MEMORY_AND_DISK)
-    tail = {place: span._replace(start=max(span.start, span.end - SAMPLE)) for place, span in spans.items()}
     bounds = rows.agg(f.count("*").alias("n"), f.min("time_ms").alias("first"), f.max("time_ms").alias("last")).first()
     assert bounds is not None
     if not bounds["n"]:  # markers, and what was aborted
-        raise _nothing(spans)
+        raise _nothing([topic for topic, _ in spans] or topics or [str(side)])
+    tail = {place: span._replace(start=max(span.start, span.end - SAMPLE)) for place, span in spans.items()}
+    sample = _last(records, rows) if isinstance(side, str) else kafka.read(spark, side, tail, allow_gaps=allow_gaps)
     seconds = ((bounds["last"] or 0) - (bounds["first"] or 0)) / 1000
     return {
         "partitions": partitions(rows),
@@ -85,17 +88,25 @@ def profile(
         "sizes": sizes(rows),
         "keys": keys(rows),
         "lateness": lateness(rows),
-        "compression": compression(kafka.read(spark, source, tail, allow_gaps=allow_gaps)).where(
-            f.col("codec").isin(codec_names())
-        ),
+        "compression": compression(sample).where(f.col("codec").isin(codec_names())),
         "lag": spark.createDataFrame(lags, "group string, topic string, partition int, committed bigint, lag bigint"),
         "timestamps": timestamps(rows),
         "schemas": named(schemas(rows), registry) if registry else spark.createDataFrame([], SCHEMAS),
     }
 
 
-def _nothing(places: Iterable[Place]) -> PipelineError:
-    return PipelineError(f"{', '.join(sorted({topic for topic, _ in places}))}: no records, nothing to profile")
+def _nothing(topics: Iterable[str]) -> PipelineError:
+    return PipelineError(f"{', '.join(sorted(set(topics)))}: no records, nothing to profile")
+
+
+def _last(records: DataFrame, rows: DataFrame) -> DataFrame:
+    """The last records of each partition. rows: as from `slim`."""
+    place = ("topic", "partition")
+    at = f.max(f.struct("generation", "offset"))
+    ends = rows.groupBy(*place).agg(at.alias("_end")).select(*place, "_end.generation", f.col("_end.offset").alias("_"))
+    by = [*place, *(["generation"] if "generation" in records.columns else [])]
+    ends = ends if len(by) == 3 else ends.drop("generation")
+    return records.join(f.broadcast(ends), by).where(f.col("offset") > f.col("_") - SAMPLE).drop("_")
 
 
 def _lags(cluster: Cluster, ends: dict[Place, int]) -> list[tuple[str, str, int, int, int]]:
@@ -115,8 +126,9 @@ def step_for(seconds: float) -> int:
 # ---- DataFrame -> DataFrame
 
 
-def slim(records: DataFrame, now_ms: int | None = None, *, framed: bool = False) -> DataFrame:
-    """What the tables need of a record: its value's and headers' sizes, not their bytes; the first bytes of its key.
+def slim(records: DataFrame, now_ms: int | None = None, kept: Sequence[str] = (), *, framed: bool = False) -> DataFrame:
+    """What the tables need of a record: its value's and headers' sizes, not their bytes; the first bytes of its key;
+    and other columns to be kept.
 
     time_ms: its timestamp if that may be true, as seen at now_ms; else null, and `odd` says what it looks like. framed:
     have the ids of its schemas, too.
@@ -139,8 +151,9 @@ def slim(records: DataFrame, now_ms: int | None = None, *, framed: bool = False)
         f.md5("key").alias("key_hash"),
         *(schema_id(side).alias(f"{side}_schema") for side in SIDES if framed),
         f.coalesce(f.octet_length("key"), f.lit(0)).alias("key_bytes"),
-        f.octet_length("value").alias("value_bytes"),
+        f.col("value_bytes") if "value_bytes" in records.columns else f.octet_length("value").alias("value_bytes"),
         f.coalesce(header_bytes, f.lit(0)).alias("header_bytes"),
+        *kept,
     )
 
 
@@ -305,33 +318,53 @@ def lateness(rows: DataFrame) -> DataFrame:
     return by_step.groupBy("topic", "up_to_s").agg(f.count("*").alias("records"), f.max("late_ms").alias("worst_ms"))
 
 
-def compression(records: DataFrame, every: int = 1) -> DataFrame:
-    """What each codec makes of the records in batches of batch.size: bytes before and after, by topic.
+def compression(records: DataFrame) -> DataFrame:
+    """What each codec makes of the records in batches of batch.size: bytes before and after, by topic. Beside the
+    codecs there are `v0` and `v1`, as in PACKED."""
+    return packed(measured(records, 1))
 
-    every: try one batch of so many. Beside the codecs there are `v0` and `v1`: the same records in the old formats,
-    uncompressed, which have no headers.
-    """
-    names = codec_names()
 
-    def compress(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            topics = batch.column("topic").dictionary_encode()
-            for code, topic in enumerate(topics.dictionary.to_pylist()):
-                rows = batch.filter(pc.equal(topics.indices, code))
-                runs = list(batches_of(records_of(rows), BATCH_BYTES))[::every]
-                plain = sum(len(build_batch(run)) for run in runs)
-                sizes = {
-                    name: sum(len(build_batch(run, codec_id=codec_named(name).codec_id)) for run in runs)
-                    for name in names
-                }
-                for magic, more in OLD_OVERHEAD.items():
-                    sizes[f"v{magic}"] = sum(
-                        len(each.key or b"") + len(each.value or b"") + more for run in runs for each in run
-                    )
-                count = len(sizes)
-                yield pa.RecordBatch.from_pydict(
-                    {"topic": [topic] * count, "codec": [*sizes], "before": [plain] * count, "after": [*sizes.values()]}
-                )
-
-    found = records.mapInArrow(compress, "topic string, codec string, before bigint, after bigint")
+def packed(rows: DataFrame) -> DataFrame:
+    """Of rows of `measured`: bytes before and after, by topic and codec."""
+    found = (
+        rows.where(f.col("packed").isNotNull()).select("topic", f.explode("packed").alias("_")).select("topic", "_.*")
+    )
     return found.groupBy("topic", "codec").agg(f.sum("before").alias("before"), f.sum("after").alias("after"))
+
+
+PACKED = "packed array<struct<codec: string, before: bigint, after: bigint>>"
+"""At some rows, what each codec makes of those around them: bytes before and after. `v0` and `v1` are the same records
+in the old formats, uncompressed, which have no headers."""
+
+
+def measured(records: DataFrame, every: int) -> DataFrame:
+    """Records with PACKED, and with their values' sizes (`value_bytes`) instead of the values, which need not be read a
+    second time then. every: try one batch of so many."""
+    kept = [each for each in records.schema.fields if each.name != "value"]
+    ddl = ", ".join([*(f"`{each.name}` {each.dataType.simpleString()}" for each in kept), "value_bytes int", PACKED])
+    kind = pa.list_(pa.struct([("codec", pa.string()), ("before", pa.int64()), ("after", pa.int64())]))
+
+    def measure(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            cells: list[Any] = [None] * batch.num_rows
+            topics = batch.column("topic").dictionary_encode()
+            for code in range(len(topics.dictionary)):
+                own = pc.equal(topics.indices, code)
+                cells[pc.index(own, True).as_py()] = _packed(batch.filter(own), every)
+            rest = batch.select([each.name for each in kept])
+            rest = rest.append_column("value_bytes", pc.binary_length(batch.column("value")).cast(pa.int32()))
+            yield rest.append_column("packed", pa.array(cells, kind))
+
+    return records.mapInArrow(measure, ddl)
+
+
+def _packed(rows: pa.RecordBatch, every: int) -> list[dict[str, Any]]:
+    """An entry of PACKED, of one topic's rows."""
+    runs = list(batches_of(records_of(rows), BATCH_BYTES))[::every]
+    plain = sum(len(build_batch(run)) for run in runs)
+    sizes = {
+        name: sum(len(build_batch(run, codec_id=codec_named(name).codec_id)) for run in runs) for name in codec_names()
+    }
+    for magic, more in OLD_OVERHEAD.items():
+        sizes[f"v{magic}"] = sum(len(each.key or b"") + len(each.value or b"") + more for run in runs for each in run)
+    return [{"codec": name, "before": plain, "after": size} for name, size in sizes.items()]

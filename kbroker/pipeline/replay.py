@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from kbroker.pipeline import archive
+from kbroker.pipeline import archive, manifests
 from kbroker.pipeline.ahead import is_another
 from kbroker.pipeline.columns import Producer
 from kbroker.pipeline.errors import PipelineError
@@ -58,7 +58,7 @@ def replay(
     if keys is not None:
         frame = with_keys(frame, files_as_they_are(spark).text(keys))
     names = {row.topic: row.partitions for row in _sizes(frame).collect()}
-    known = archive.described(Storage(spark, folder))
+    known = manifests.described(Storage(spark, folder))
     store = Storage(spark, state or f"{folder.rstrip('/')}/_replays")
     wanted = [target.bootstrap, sorted(renamed.items()), since, until, keys, rekey, partitions]
     name = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()[:16] + ".json"

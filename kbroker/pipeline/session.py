@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -24,6 +24,7 @@ HERE = "local[*]"
 LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",  # by itself 10,000, of which VACUUM makes tasks
 }
 ALWAYS = {
     "spark.ui.enabled": "false",
@@ -61,10 +62,14 @@ def master_of(given: str | None, conf: Mapping[str, str]) -> str | None:
 
 
 def start(
-    master: str | None = HERE, *, jar_folder: str | None = None, conf: Mapping[str, str] | None = None
+    master: str | None = HERE,
+    *,
+    jar_folder: str | None = None,
+    packages: Sequence[str] = (),
+    conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session. master: None where Spark's own settings say it. jar_folder: of jars beside Spark's. conf: its settings
-    beyond, or instead of, ours.
+    """A session. master: None where Spark's own settings say it. jar_folder, packages: jars beside Spark's, as
+    jars.settings has them. conf: its settings beyond, or instead of, ours.
 
     Raises PipelineError.
     """
@@ -72,7 +77,7 @@ def start(
     settings = {
         **ALWAYS,
         **(LOCAL if master and master.startswith("local") else {}),
-        **jars.settings(jar_folder),
+        **jars.settings(jar_folder, packages),
         **(conf or {}),
     }
     builder = SparkSession.builder.appName("kbroker pipeline")

@@ -17,6 +17,9 @@ from kbroker.pipeline.errors import PipelineError
 
 MANY = 50
 """Files from which on a job of Spark's reads them sooner than the driver does one after another."""
+_MISSING = "java.io.FileNotFoundException"
+OBJECTS = ("s3a", "gs")
+"""File systems in which a file is there once it is written whole; a rename would copy it."""
 
 
 def files_as_they_are(spark: SparkSession) -> DataFrameReader:
@@ -28,13 +31,11 @@ class Storage:
     """A folder, by any path or URI that Spark takes."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        self._spark = spark
+        self.spark = spark
         self._jvm: Any = spark.sparkContext._jvm
         path = self._jvm.org.apache.hadoop.fs.Path(root)
         self._files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
         self._gateway: Any = spark.sparkContext._gateway
-        conf = spark.sparkContext._jsc.hadoopConfiguration()
-        self._context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._files.getUri(), conf)
         self.root = str(self._files.makeQualified(path).toString()).rstrip("/")
 
     def path(self, name: str) -> str:
@@ -47,50 +48,62 @@ class Storage:
 
     def names(self, folder: str) -> list[str]:
         """Names of files and folders in a folder, sorted; none if it is not there."""
-        if not self.exists(folder):
+        try:
+            return sorted(each.getPath().getName() for each in self._files.listStatus(self._path(folder)))
+        except Py4JJavaError as error:
+            if _MISSING not in str(error):
+                raise
             return []
-        return sorted(each.getPath().getName() for each in self._files.listStatus(self._path(folder)))
 
     def files(self, folder: str = "") -> list[tuple[str, int]]:
         """All files below a folder: path within the storage, and bytes."""
         found, each = [], self._files.listFiles(self._path(folder), True)
         while each.hasNext():
             status = each.next()
-            path = str(self._files.makeQualified(status.getPath()).toString())
-            found.append((path.removeprefix(self.root + "/"), int(status.getLen())))
+            found.append((self.name(str(status.getPath().toString())), int(status.getLen())))
         return sorted(found)
 
-    def move(self, old: str, new: str) -> None:
-        """Rename a file, making the folders above its new name; what is there already stays."""
-        target = self._path(new)
-        if self._files.exists(target):
-            return
-        self._files.mkdirs(target.getParent())
-        if not self._files.rename(self._path(old), target):
-            raise OSError(f"{self.path(old)}: cannot be moved to {new}")
+    def name(self, path: str) -> str:
+        """The name within the folder that a whole path has."""
+        whole = self._files.makeQualified(self._jvm.org.apache.hadoop.fs.Path(path))
+        return str(whole.toString()).removeprefix(self.root + "/")
 
     def delete(self, name: str) -> None:
         """Remove a file, or a folder with all in it."""
         self._files.delete(self._path(name), True)
 
-    def read_json(self, name: str) -> Any:
-        """What is in a file of JSON. Raises PipelineError, naming the file, where it is damaged."""
+    def read_text(self, name: str) -> str:
+        """What is in a file."""
         stream = self._files.open(self._path(name))
         try:
-            return json.loads(bytes(stream.readAllBytes()).decode())
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def read_json_if_there(self, name: str) -> Any:
+        """What is in a file of JSON; None if it is not there: an object store is asked once. Raises as `read_json`."""
+        try:
+            return self.read_json(name)
+        except Py4JJavaError as error:
+            if _MISSING not in str(error):
+                raise
+            return None
+
+    def read_json(self, name: str) -> Any:
+        """What is in a file of JSON. Raises PipelineError, naming the file, where it is damaged."""
+        try:
+            return json.loads(self.read_text(name))
         except (ValueError, Py4JJavaError) as error:
             if isinstance(error, Py4JJavaError) and "ChecksumException" not in str(error):
                 raise
             raise PipelineError(f"{self.path(name)} is damaged: put a sound copy in its place") from error
-        finally:
-            stream.close()
 
     def read_all_json(self, names: Sequence[str]) -> list[Any]:
         """What is in files of JSON, in their order; many are read in one go. Raises as `read_json`."""
         if len(names) < MANY:
             return [self.read_json(name) for name in names]
         paths = [self.path(name) for name in names]
-        rows = files_as_they_are(self._spark).text(paths, wholetext=True).select("_metadata.file_name", "value")
+        rows = files_as_they_are(self.spark).text(paths, wholetext=True).select("_metadata.file_name", "value")
         try:
             found = {row.file_name: json.loads(row.value) for row in rows.collect()}
         except Exception:  # one of them: which, the loop below says
@@ -99,17 +112,25 @@ class Storage:
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a file of JSON whole, in place of one that is there."""
+        if self._files.getScheme() in OBJECTS:
+            self._write(name, value)
+            return
         self._files.mkdirs(self._path(name).getParent())
         scratch = f"{name.rpartition('/')[0]}/.{name.rpartition('/')[2]}.new".lstrip("/")
-        stream = self._files.create(self._path(scratch), True)
+        self._write(scratch, value)
+        conf = self.spark.sparkContext._jsc.hadoopConfiguration()
+        context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._files.getUri(), conf)
+        option = self._jvm.org.apache.hadoop.fs.Options.Rename
+        options = self._gateway.new_array(option, 1)
+        options[0] = option.OVERWRITE
+        context.rename(self._path(scratch), self._path(name), options)
+
+    def _write(self, name: str, value: Any) -> None:
+        stream = self._files.create(self._path(name), True)
         try:
             stream.write(bytearray(json.dumps(value, indent=1).encode()))
         finally:
             stream.close()
-        option = self._jvm.org.apache.hadoop.fs.Options.Rename
-        options = self._gateway.new_array(option, 1)
-        options[0] = option.OVERWRITE
-        self._context.rename(self._path(scratch), self._path(name), options)
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.path(name))

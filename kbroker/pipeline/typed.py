@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from kbroker.pipeline import kafka
 from kbroker.pipeline.ahead import Spans
@@ -52,6 +52,38 @@ def parsed(text: str) -> Typed:
     if not isinstance(kind, StructType) or not kind.fields:
         raise PipelineError("the schema is no struct: write the columns' names and types (id bigint, name string)")
     return Typed(kind)
+
+
+_WIDER = {"int": ("bigint",), "float": ("double",)}
+"""What a type may become without a change of the values that are there."""
+
+
+def grown(began: Typed, given: Typed) -> Typed:
+    """The schema of a table that has all of both. Raises PipelineError where a column of the one is none of the
+    other's."""
+    kind = _grown(began.kind, given.kind, "")
+    assert isinstance(kind, StructType)
+    return Typed(kind)
+
+
+def _grown(began: DataType, given: DataType, path: str) -> DataType:
+    if isinstance(began, StructType) and isinstance(given, StructType):
+        new = {each.name: each for each in given.fields}
+        whole = [
+            StructField(each.name, _grown(each.dataType, new.pop(each.name).dataType, f"{path}{each.name}."))
+            if each.name in new
+            else each
+            for each in began.fields
+        ]
+        return StructType([*whole, *new.values()])
+    if isinstance(began, ArrayType) and isinstance(given, ArrayType):
+        return ArrayType(_grown(began.elementType, given.elementType, path))
+    before, now = began.simpleString(), given.simpleString()
+    if before == now or before in _WIDER.get(now, ()):
+        return began
+    if now in _WIDER.get(before, ()):
+        return given
+    raise PipelineError(f"the schema makes {path.rstrip('.')} a {now}, and it is a {before}: give it another name")
 
 
 def inferred(spark: SparkSession, source: Source, ends: Spans) -> Typed:

@@ -28,25 +28,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
 
 
-def _jar_folder() -> str:
-    """Spark's Kafka connector, which the tests compare with."""
+def _jars() -> str:
+    """Spark's Kafka connector, which the tests compare with, and what tables and object stores need."""
+    import pyspark
+
     from compat_tests import environments
 
-    pom = Path(environments.__file__).with_name("spark.pom.xml")
-    return str(environments.jars_of(pom, "spark-jars-4.2.0")[0].parent)
+    older = pyspark.__version__.startswith("4.1.")
+    poms = ["tables-4.1"] if older else ["spark", "tables"]
+    homes = {name: Path(environments.__file__).with_name(f"{name}.pom.xml") for name in poms}
+    names = {"spark": "spark-jars-4.2.0"}
+    found = [jar for name, pom in homes.items() for jar in environments.jars_of(pom, names.get(name, f"{name}-jars"))]
+    return ",".join(map(str, found))
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The session: two threads, a JVM that starts soon and stays small."""
-    from kbroker.pipeline import session
+    from kbroker.pipeline import jars, session
 
     small = {
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",  # 50 by itself, each time that a table is looked at
+        "spark.ui.showConsoleProgress": "false",
+        "spark.jars": (files := _jars()),
+        **jars.of_formats(files),
     }
-    started = session.start("local[2]", jar_folder=_jar_folder(), conf=small)
+    started = session.start("local[2]", conf=small)
     yield started
     started.stop()
 

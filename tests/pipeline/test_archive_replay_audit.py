@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 from pyspark.sql import functions as f
 
 from kbroker import testing
-from kbroker.pipeline import archive, audit, ranges, replay
+from kbroker.pipeline import archive, audit, files, manifests, ranges, replay
 from kbroker.pipeline.columns import encoded
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.hashing import murmur2
@@ -56,34 +56,40 @@ def test_an_archive_goes_on_where_it_stopped_and_compaction_changes_nothing(
     assert equal(spark, str(tmp_path / "archive"), source, topic, topic)
 
 
+def parquet(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")}
+
+
 def test_a_compaction_that_was_cut_off_before_it_removed_anything_is_finished(
     spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = str(tmp_path / "archive")
     fill(cluster, topic, [records(200)])
-    archived(spark, source, topic, tmp_path / "archive")
+    archived(spark, source, topic, tmp_path)
+    delete = Storage.delete
     with monkeypatch.context() as patch:
-        patch.setattr(Storage, "delete", lambda *_: None)
-        archive.compact_files(spark, folder)
-    assert archive.read(spark, folder).count() == 200
-    store = Storage(spark, folder)
-    archive.recover(store)  # as the next run does
-    assert [path for path, _ in store.files() if path.endswith(".parquet")] == sorted(archive.files(store))
+        patch.setattr(Storage, "delete", lambda store, name: delete(store, name) if "_spark" in name else None)
+        archive.compact_files(spark, str(tmp_path))
+    assert archive.read(spark, str(tmp_path)).count() == 200
+    archived(spark, source, topic, tmp_path)
+    assert parquet(tmp_path) == set(files.names(Storage(spark, str(tmp_path))))
 
 
-def test_a_batch_cut_off_before_its_files_were_in_place_is_finished_once(
-    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+def test_files_of_a_batch_that_was_cut_off_before_its_manifest_are_not_there_and_are_removed(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(cluster, topic, [records(200)])
-    archived(spark, source, topic, tmp_path / "archive")
-    store = Storage(spark, str(tmp_path / "archive"))
-    for staged, final in archive.manifests(store)[0]["files"]:  # as a crash after the manifest leaves it
-        store.move(final, staged)
-    lying = store.files()
-    assert archive.read(spark, str(tmp_path / "archive")).count() == 200
-    assert store.files() == lying  # a reader may have no right to write
-    assert archived(spark, source, topic, tmp_path / "archive")["records"] == 0
-    assert archive.read(spark, str(tmp_path / "archive")).count() == 200
+    archived(spark, source, topic, tmp_path)
+    there = parquet(tmp_path)
+    fill(cluster, topic, [records(100)])
+    with monkeypatch.context() as patch:
+        patch.setattr(manifests, "close", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            archived(spark, source, topic, tmp_path)
+    assert parquet(tmp_path) > there
+    assert archive.read(spark, str(tmp_path)).count() == 200
+    assert archived(spark, source, topic, tmp_path)["records"] == 100
+    assert equal(spark, str(tmp_path), source, topic, topic)
+    assert parquet(tmp_path) == set(files.names(Storage(spark, str(tmp_path))))
 
 
 def test_many_manifests_are_read_in_one_go(
@@ -94,32 +100,10 @@ def test_many_manifests_are_read_in_one_go(
     fill(cluster, topic, [records(30)])
     archived(spark, source, topic, tmp_path)
     store = Storage(spark, str(tmp_path))
-    one_by_one = archive.manifests(store)
+    one_by_one = manifests.counting(store)
     monkeypatch.setattr("kbroker.pipeline.storage.MANY", 2)
     monkeypatch.setattr(Storage, "read_json", None)
-    assert archive.manifests(store) == one_by_one
-
-
-def test_files_of_a_batch_without_a_manifest_are_not_there(
-    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
-) -> None:
-    fill(cluster, topic, [records(200)])
-    archived(spark, source, topic, tmp_path / "archive")
-    half = tmp_path / "archive" / "_staging" / "batch-1" / "kind=records" / f"topic={topic}" / "date=2023-11-14"
-    half.mkdir(parents=True)
-    (half / "part-0.parquet").write_bytes(b"half")
-    assert archive.read(spark, str(tmp_path / "archive")).count() == 200
-
-
-def test_reading_an_archive_leaves_what_a_job_is_writing_at_that_time(
-    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
-) -> None:
-    fill(cluster, topic, [records(20)])
-    archived(spark, source, topic, tmp_path / "archive")
-    staged = tmp_path / "archive" / "_staging" / "batch-1" / "_temporary" / "0"
-    staged.mkdir(parents=True)
-    assert archive.read(spark, str(tmp_path / "archive")).count() == 20
-    assert staged.exists()
+    assert manifests.counting(store) == one_by_one
 
 
 def test_an_archive_up_to_now_that_is_stopped_before_is_not_taken_for_done(

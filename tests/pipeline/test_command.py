@@ -39,17 +39,23 @@ def archived(folder: Path) -> int:
     return sum(each["records"] for manifest in manifests for each in manifest["records"])
 
 
+def told(lines: Path) -> int:
+    """Records of a job's lines."""
+    return sum(json.loads(line)["records"] for line in lines.read_text().splitlines()) if lines.exists() else 0
+
+
 def test_an_archive_without_an_end_takes_what_comes_until_ctrl_c(
     source: Source, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     fill(cluster, topic, [records(100)])
     folder = tmp_path / "archive"
     words = command("archive", "--bootstrap", source.bootstrap, "--topics", topic, "--to", str(folder))
+    words += ["--trigger", "1s", "--progress", str(tmp_path / "progress")]
     job = subprocess.Popen([*words, "--master", "local[1]"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        eventually(lambda: archived(folder) == 100 or job.poll() is not None, 250)
+        eventually(lambda: told(tmp_path / "progress") == archived(folder) == 100 or job.poll() is not None, 250)
         fill(cluster, topic, [records(50)])
-        eventually(lambda: archived(folder) == 150 or job.poll() is not None, 250)
+        eventually(lambda: told(tmp_path / "progress") == archived(folder) == 150 or job.poll() is not None, 250)
         job.send_signal(signal.SIGINT)
         said = job.communicate(timeout=120)
     finally:

@@ -77,9 +77,9 @@ def test_a_topic_that_is_made_again_while_it_is_archived_is_not_mixed_with_what_
     fill(cluster, topic, [records(50)])
     write, turns = archive.write_batch, iter([lambda: made_anew(cluster, topic, 70)])
 
-    def too_late(*given: Any) -> None:
+    def too_late(*given: Any) -> Any:
         next(turns, lambda: None)()
-        write(*given)
+        return write(*given)
 
     monkeypatch.setattr(archive, "write_batch", too_late)
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own

@@ -99,11 +99,11 @@ def test_a_mirror_does_not_take_records_for_mirrored_that_are_nowhere(
 def test_a_mirror_without_an_end_has_a_summary_when_it_is_interrupted(
     spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path
 ) -> None:
-    def interrupt(_: str) -> None:
+    def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
     fill(cluster, topic, [records(30)])
-    rest: dict[str, Any] = {"until_now": False, "on_progress": interrupt}
+    rest: dict[str, Any] = {"until_now": False, "on_batch": interrupt}
     assert mirror.mirror(spark, source, target, {topic: topic}, str(tmp_path / "state"), **rest)["records"] == 30
 
 
@@ -144,14 +144,14 @@ def test_a_mirror_without_an_end_carries_what_a_group_commits_when_no_records_co
     group = f"g-{topic}"
     seen: list[int | None] = []
 
-    def on_progress(_: str) -> None:
+    def on_batch(_: object) -> None:
         with Cluster(target.settings) as there:
             seen.append(there.committed(group).get((topic, 0)))
         if len(seen) == 3:
             raise KeyboardInterrupt
         cluster.commit(group, {(topic, 0): 10 * len(seen)})
 
-    rest: dict[str, Any] = {"until_now": False, "on_progress": on_progress, "groups": ["*"]}
+    rest: dict[str, Any] = {"until_now": False, "on_batch": on_batch, "groups": ["*"]}
     mirror.mirror(spark, source, target, {topic: topic}, str(tmp_path / "state"), **rest)
     assert seen == [None, 10, 20]
 
@@ -163,7 +163,7 @@ def test_a_mirror_without_an_end_tells_of_a_partition_that_only_the_source_has(
     fill(cluster, topic, [records(30)])
     passes = iter(range(3))
 
-    def on_progress(_: str) -> None:
+    def on_batch(_: object) -> None:
         if next(passes) == 2:
             raise KeyboardInterrupt
         grow(source, topic)
@@ -176,7 +176,7 @@ def test_a_mirror_without_an_end_tells_of_a_partition_that_only_the_source_has(
 
     given = (spark, source, target, {topic: topic}, str(tmp_path / "state"))
     with pytest.raises(PipelineError, match=f"{topic} has no partition 1 at the target"):
-        mirror.mirror(*given, until_now=False, on_progress=on_progress)
+        mirror.mirror(*given, until_now=False, on_batch=on_batch)
     grow(target, topic)
     assert mirror.mirror(*given)["records"] == 20
 

@@ -1,0 +1,348 @@
+"""Tables of Iceberg's or Delta's format: an archive's records in two tables, those that are set apart in the second.
+
+Called by archive. Written by the formats' own connectors, whose transactions make a batch be there once: a commit bears
+the batch's number (Iceberg: in its snapshot's summary; Delta: as the transaction's txnAppId and txnVersion). A job that
+was cut off left a batch open in its manifests; the next one writes those of the two tables that do not have it.
+
+A table lies in the archive's folder, or in a catalog that the user's session knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, DataType, StructType
+
+from kbroker.pipeline import counts, jars, kafka, manifests
+from kbroker.pipeline.counts import KINDS, QUARANTINE, RECORDS, Counts
+from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.manifests import DELTA, ICEBERG, Batch
+from kbroker.pipeline.storage import Storage
+
+_BATCH, _ARCHIVE = "kbroker.batch", "kbroker.archive"
+DAY_MS = 86_400_000
+_TRANSFORM = re.compile(r"(?:(years|months|days|hours)\((\w+)\)|(bucket|truncate)\((\d+), *(\w+)\)|(\w+))")
+
+
+class Table(ABC):
+    """One table of an archive. name: as Spark's SQL has it."""
+
+    form: str
+    partitions: Sequence[str]
+    """By what it is partitioned if its user does not say."""
+
+    def __init__(self, spark: SparkSession, name: str, archive: str) -> None:
+        self.name, self._spark, self._archive = name, spark, archive
+
+    def begin(self, columns: StructType, partition_by: Sequence[str]) -> None:
+        """Make the table. Raises PipelineError for what it cannot be partitioned by."""
+        parts = ", ".join(self._partition(each, columns) for each in partition_by or self.partitions)
+        fields = ", ".join(f"{_quoted(each.name)} {each.dataType.simpleString()}" for each in columns.fields)
+        self._sql(f"CREATE TABLE {self.name} ({fields}) USING {self.form} PARTITIONED BY ({parts}) {self._properties}")
+
+    _properties = ""
+
+    def _partition(self, text: str, columns: StructType) -> str:
+        found = _TRANSFORM.fullmatch(text)
+        column = str(found[2] or found[5] or found[6]) if found else ""
+        if column not in columns.names:
+            raise PipelineError(
+                f"--partition-by {text}: write a column ({', '.join(columns.names)}), or of Iceberg days(timestamp), "
+                "bucket(16, key), truncate(4, key) and their like"
+            )
+        return text.replace(column, _quoted(column))
+
+    def frame(self) -> DataFrame:
+        """Its rows."""
+        return self._spark.table(self.name)
+
+    def fit(self, wanted: StructType) -> None:
+        """Have the columns, and the fields of structs, that rows have which are to be written; those that are there
+        stay, and may become wider."""
+        for change in _changes(self.frame().schema, wanted):
+            self._alter(change)
+
+    def _alter(self, change: str) -> None:
+        self._sql(f"ALTER TABLE {self.name} {change}")
+
+    def append(self, rows: DataFrame, batch: int) -> None:
+        """Add a batch's rows, whole or not at all."""
+        self.fit(rows.schema)
+        rows.writeTo(self.name).options(**self._committed_with(batch)).append()
+
+    def _sql(self, text: str) -> Any:
+        return self._spark.sql(text)
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether it is there."""
+
+    @abstractmethod
+    def has(self, batch: Batch) -> bool:
+        """Whether a batch was added."""
+
+    @abstractmethod
+    def _committed_with(self, batch: int) -> Mapping[str, str]:
+        """What the writer is told for the commit to bear the batch's number."""
+
+    @abstractmethod
+    def compact(self) -> None:
+        """Put small files together."""
+
+    @abstractmethod
+    def expire(self, before_ms: int) -> None:
+        """Let go of versions that are older, and of files that only they have."""
+
+    @abstractmethod
+    def files(self) -> int:
+        """How many files it has."""
+
+
+class Iceberg(Table):
+    """A table of Iceberg's."""
+
+    form = ICEBERG
+    partitions = ("topic", "days(timestamp)")
+    # a task writes what it has read, wherever that goes: a shuffle by partition would have one write a day's records
+    _properties = "TBLPROPERTIES ('format-version'='2', 'write.distribution-mode'='none')"
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return bool(self._spark.catalog.tableExists(self.name))
+
+    def _committed_with(self, batch: int) -> Mapping[str, str]:
+        return {f"snapshot-property.{_BATCH}": str(batch), f"snapshot-property.{_ARCHIVE}": self._archive}
+
+    def has(self, batch: Batch) -> bool:
+        """By its snapshots; where that one may have expired, by the records: a batch is there whole."""
+        self._spark.catalog.refreshTable(self.name)  # a catalog may keep what it has seen before another process wrote
+        summary = f.col("summary")
+        told = (summary[_BATCH] == str(batch.number)) & (summary[_ARCHIVE] == self._archive)
+        if not self._sql(f"SELECT summary FROM {self.name}.snapshots").where(told).isEmpty():
+            return True
+        rows = [(*place, *span, batch.read.topics[place[0]].generation) for place, span in batch.spans.items()]
+        spans = self._spark.createDataFrame(
+            rows, "topic string, partition int, first bigint, behind bigint, generation int"
+        )
+        mine = self.frame().where(f.col("topic").isin([*{topic for topic, _ in batch.spans}]))
+        found = mine.join(f.broadcast(spans), ["topic", "partition", "generation"])
+        return not found.where("offset >= first AND offset < behind").isEmpty()
+
+    def compact(self) -> None:
+        """Put small files together; in order of partition and offset, where the session can parse that."""
+        order = "partition ASC, generation ASC, offset ASC"
+        ordered = f"strategy => 'sort', sort_order => '{order}', "
+        parsed = jars.ICEBERG_EXTENSION in self._spark.conf.get("spark.sql.extensions", "")
+        self._call("rewrite_data_files", f"{ordered if parsed else ''}options => map('min-input-files', '2')")
+        self._call("rewrite_manifests")
+
+    def expire(self, before_ms: int) -> None:
+        """Let go of snapshots that are older; of files that no snapshot has once they are three days old, as Iceberg
+        has it: a job may be writing them."""
+        self._call("expire_snapshots", f"older_than => timestamp_millis({before_ms}), retain_last => 1")
+        orphans_ms = min(before_ms, int(time.time() * 1000) - 3 * DAY_MS)
+        self._call("remove_orphan_files", f"older_than => timestamp_millis({orphans_ms})")
+
+    def _call(self, procedure: str, arguments: str = "") -> None:
+        catalog, _, table = self.name.partition(".")
+        more = f", {arguments}" if arguments else ""
+        self._sql(f"CALL {catalog}.system.{procedure}(table => '{table}'{more})")
+
+    def files(self) -> int:
+        """How many files it has."""
+        return int(self._sql(f"SELECT file_path FROM {self.name}.files").count())
+
+
+class Delta(Table):
+    """A table of Delta's. path: where it lies, if its name is not one of a catalog."""
+
+    form = DELTA
+    partitions = ("topic", "date")
+
+    def __init__(self, spark: SparkSession, name: str, archive: str, path: str | None = None) -> None:
+        super().__init__(spark, name, archive)
+        self._path = path
+
+    def _partition(self, text: str, columns: StructType) -> str:
+        if "(" in text:
+            raise PipelineError(f"--partition-by {text}: Delta partitions by columns alone; date is one")
+        return super()._partition(text, columns)
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return bool(self._log().tableExists() if self._path else self._spark.catalog.tableExists(self.name))
+
+    def _log(self) -> Any:
+        """Delta's own log of the table."""
+        path = self._path or self._sql(f"DESCRIBE DETAIL {self.name}").first()["location"]
+        delta: Any = self._spark.sparkContext._jvm.org.apache.spark.sql.delta
+        return delta.DeltaLog.forTable(self._spark._jsparkSession, path)
+
+    def _alter(self, change: str) -> None:
+        if " TYPE " in change:
+            self._sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+        super()._alter(change)
+
+    def _committed_with(self, batch: int) -> Mapping[str, str]:
+        return {"txnAppId": self._archive, "txnVersion": str(batch)}
+
+    def has(self, batch: Batch) -> bool:
+        """By the last transaction of this archive: Delta keeps its number."""
+        log = self._log()
+        now = log.update(False, getattr(log, "update$default$2")(), getattr(log, "update$default$3")())
+        last = now.transactions().get(self._archive)
+        return bool(last.isDefined()) and int(last.get()) >= batch.number
+
+    def compact(self) -> None:
+        """Put small files together."""
+        self._sql(f"OPTIMIZE {self.name}")
+
+    def expire(self, before_ms: int) -> None:
+        """Remove files that only older versions have."""
+        hours = max(0, int(time.time() * 1000) - before_ms) // 3_600_000
+        self._sql(f"VACUUM {self.name} RETAIN {hours} HOURS")
+
+    def files(self) -> int:
+        """How many files it has."""
+        return int(self._sql(f"DESCRIBE DETAIL {self.name}").first()["numFiles"])
+
+
+class Tables:
+    """The two tables of an archive."""
+
+    def __init__(self, store: Storage, known: Mapping[str, Any]) -> None:
+        """known: what the archive says of itself. Raises PipelineError where the session lacks the format's jars."""
+        self._store, self._spark = store, store.spark
+        form, named = manifests.form_of(known), known.get("table")
+        _check_session(self._spark, form)
+        if form == ICEBERG:
+            base = named or f"{_catalog_of(store)}.{RECORDS}"
+            names = (base, f"{named}_{QUARANTINE}" if named else f"{_catalog_of(store)}.{QUARANTINE}")
+            made: list[Table] = [Iceberg(self._spark, name, known["id"]) for name in names]
+        elif named:
+            made = [Delta(self._spark, name, known["id"]) for name in (named, f"{named}_{QUARANTINE}")]
+        else:
+            paths = [store.path(kind) for kind in KINDS]
+            made = [Delta(self._spark, f"delta.{_quoted(path)}", known["id"], path) for path in paths]
+        self._tables = dict(zip(KINDS, made, strict=True))
+
+    def begin(self, values: str, partition_by: Sequence[str]) -> None:
+        """Make both. values: the columns that values are decoded to, as DDL."""
+        for kind, table in self._tables.items():
+            if not table.exists():
+                table.begin(self._columns(kind, values), partition_by)
+
+    def check_new(self) -> None:
+        """Raises PipelineError if one is there already: it is not this archive's."""
+        for table in self._tables.values():
+            if table.exists():
+                raise PipelineError(f"the table {table.name} is there, and no archive of this folder's: name another")
+
+    def _columns(self, kind: str, values: str) -> StructType:
+        more = [f"{kafka.RECORDS}, generation int"]
+        if isinstance(self._tables[kind], Delta):
+            more.append("date date")
+        more.append(values if kind == RECORDS else kafka.APART)
+        return StructType.fromDDL(", ".join(filter(None, more)))
+
+    def recover(self) -> Batch | None:
+        """A batch that was cut off, and may be in one table and not in the other."""
+        state = manifests.opened(self._store)
+        return Batch.of(state) if state else None
+
+    def append(self, kind: str, rows: DataFrame, batch: Batch) -> tuple[Counts, list[str]]:
+        """Add a batch's rows of one kind, unless they are there; how many of each kind there are."""
+        table = self._tables[kind]
+        seen, observation = counts.observed(rows, len(batch.spans))
+        if table.has(batch):
+            seen.write.format("noop").mode("overwrite").save()
+        else:
+            apart = () if kind == QUARANTINE else ("damage", "reason")
+            decoded = [name for name in rows.columns if kind == QUARANTINE and name.startswith(("key_", "value_"))]
+            date = () if isinstance(table, Delta) else ("date",)
+            some = seen.where(f.col("reason").isNull() == (kind == RECORDS))
+            if isinstance(table, Delta):
+                some = some.withColumn("date", f.col("date").cast("date"))
+            table.append(some.drop("place", *apart, *decoded, *date), batch.number)
+        return counts.of_written(observation), []
+
+    def read(self, topics: Sequence[str], *, quarantined: bool) -> DataFrame:
+        """All records, of these topics if any are named. Raises PipelineError."""
+        known = manifests.described(self._store)["topics"]
+        if missing := set(topics) - set(known):
+            raise PipelineError(f"{self._store.root} has no topic {min(missing)!r}; it has: {', '.join(known)}")
+        columns = (*kafka.COLUMNS, "generation")
+        rows = self._tables[RECORDS].frame().select(*columns)
+        if quarantined:
+            apart = self._tables[QUARANTINE].frame().where(f.col("damage").isNull())
+            rows = rows.unionByName(apart.select(*columns))
+        return rows.where(f.col("topic").isin([*topics])) if topics else rows
+
+    def compact(self) -> dict[str, Any]:
+        """Put small files together, by the format's own procedure."""
+        before = self._files()
+        for table in self._tables.values():
+            table.compact()
+        return {"job": "compact-files", "files_before": before, "files_after": self._files()}
+
+    def _files(self) -> int:
+        return sum(table.files() for table in self._tables.values())
+
+    def expire(self, days: int) -> None:
+        """Let go of versions that are older than so many days, by the format's own procedure."""
+        for table in self._tables.values():
+            table.expire(int(time.time() * 1000) - days * DAY_MS)
+
+
+def _catalog_of(store: Storage) -> str:
+    """Iceberg's catalog of the folder, made known to the session."""
+    name = "kbroker_" + hashlib.sha256(store.root.encode()).hexdigest()[:12]
+    key = f"spark.sql.catalog.{name}"
+    settings = {key: "org.apache.iceberg.spark.SparkCatalog", f"{key}.type": "hadoop", f"{key}.warehouse": store.root}
+    settings[f"{key}.cache-enabled"] = "false"  # it would not see what other processes write
+    for each, value in settings.items():
+        store.spark.conf.set(each, value)
+    return name
+
+
+_CLASSES = {ICEBERG: "org.apache.iceberg.spark.SparkCatalog", DELTA: "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
+
+
+def _check_session(spark: SparkSession, form: str) -> None:
+    """Raises PipelineError where a session cannot write the format."""
+    utils: Any = spark.sparkContext._jvm.org.apache.spark.util.Utils
+    if not utils.classIsLoadable(_CLASSES[form]):
+        raise PipelineError(f"the session lacks {form}'s jars: give --packages {form}, or --jars with a folder of them")
+    if form == DELTA and spark.conf.get("spark.sql.catalog.spark_catalog", "") != _CLASSES[DELTA]:
+        raise PipelineError(f"the session is not set up for Delta: it needs {jars.DELTA_SETTINGS}")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _changes(now: StructType, wanted: StructType, path: str = "") -> Iterator[str]:
+    """How a table becomes one that holds rows of these columns, as clauses of ALTER TABLE."""
+    there = {each.name: each.dataType for each in now.fields}
+    for field in wanted.fields:
+        name = f"{path}{_quoted(field.name)}"
+        if field.name in there:
+            yield from _deeper(there[field.name], field.dataType, name)
+        else:
+            yield f"ADD COLUMN {name} {field.dataType.simpleString()}"
+
+
+def _deeper(now: DataType, wanted: DataType, path: str) -> Iterator[str]:
+    if isinstance(now, StructType) and isinstance(wanted, StructType):
+        yield from _changes(now, wanted, f"{path}.")
+    elif isinstance(now, ArrayType) and isinstance(wanted, ArrayType):
+        yield from _deeper(now.elementType, wanted.elementType, f"{path}.element")
+    elif now.simpleString() != wanted.simpleString():
+        yield f"ALTER COLUMN {path} TYPE {wanted.simpleString()}"
