@@ -59,18 +59,18 @@ def _login(login: Login | None) -> dict[str, Any]:
 
 
 def _tls(security: ClientSecurity) -> dict[str, Any]:
-    from kbroker.runtime.client_security import context_of, pem_path
+    from kbroker.runtime.client_security import context_of, lasting_path, shown, trusted
 
-    stores = {
-        "ssl.cafile": security.authorities,
-        "ssl.certfile": security.certificate,
-        "ssl.keyfile": security.key,
-        "ssl.crlfile": security.revoked,
-    }
     found: dict[str, Any] = {CONTEXT: context_of(security), "ssl.check.hostname": str(security.checks_host).lower()}
-    found.update({name: pem_path(store) for name, store in stores.items() if store is not None})
-    if security.key_password:
-        found["ssl.password"] = security.key_password
+    if security.authorities is not None:
+        found["ssl.cafile"] = lasting_path(trusted(security.authorities).encode())
+    if security.certificate is not None:
+        pem, password = shown(security)
+        found["ssl.certfile"] = found["ssl.keyfile"] = lasting_path(pem)
+        if password:
+            found["ssl.password"] = password
+    if security.revoked is not None:
+        found["ssl.crlfile"] = security.revoked.path
     if not security.checks_certificate:
         found["enable.ssl.certificate.verification"] = "false"
     return found

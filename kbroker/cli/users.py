@@ -171,15 +171,15 @@ def _change(admin: KafkaAdminClient, user: str, made: Mapping[str, tuple[str, in
     from kafka.admin import UserScramCredentialUpsertion
     from kafka.protocol.admin import AlterUserScramCredentialsRequest
 
-    upsertions = []
+    changes: list[tuple[list[Any], list[Any]]] = [([(user, MECHANISMS.index(each) + 1)], []) for each in gone]
     for mechanism, how in made.items():
         hashed = UserScramCredentialUpsertion(user, mechanism, *how)
-        upsertions.append((user, int(hashed.mechanism), hashed.iterations, hashed.salt, hashed.salted_password))
-    deletions = [(user, MECHANISMS.index(each) + 1) for each in gone]
-    request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
-    answer = admin._manager.run(admin._send_request_to_controller, request, _errors, False)
-    for result in answer.results:
-        _check(result.error_code, result.error_message)
+        changes.append(([], [(user, int(hashed.mechanism), hashed.iterations, hashed.salt, hashed.salted_password)]))
+    for deletions, upsertions in changes:  # one after the other: a user may be only once in a request
+        request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
+        answer = admin._manager.run(admin._send_request_to_controller, request, _errors, False)
+        for result in answer.results:
+            _check(result.error_code, result.error_message)
 
 
 def _errors(answer: Any) -> list[type[Exception]]:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import base64
 import json
 import os
+import secrets
 import socket
 import ssl
 import time
 from collections.abc import Callable, Generator
 from typing import Any
 
-from kbroker.security.client import OAUTHBEARER, PLAIN, ClientSecurity, Login, Store
+from kbroker.security.client import OAUTHBEARER, PLAIN, SCRAM, ClientSecurity, Login, Store
+from kbroker.security.scram import NONCE_BYTES, ScramClient, printable
+from kbroker.security.stores import PEM, Passwords, StoreError, as_pem, read_key_store, read_trust_store, type_of
 from protocol.errors import ErrorCode
 from protocol.message import Message
 from protocol.messages.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -24,7 +27,6 @@ TOKEN_S = 3600.0  # of a token that nothing is known about but that we have just
 FRESH = 0.8  # of a token's life, after which another is fetched
 ANSWER_S = 10.0
 ANSWER_BYTES = 1 << 20
-_PEM = "-----BEGIN "
 
 
 def context_of(security: ClientSecurity) -> ssl.SSLContext:
@@ -38,18 +40,89 @@ def context_of(security: ClientSecurity) -> ssl.SSLContext:
         context.load_default_certs()
     else:
         try:
-            context.load_verify_locations(cadata=pem_of(security.authorities))
+            context.load_verify_locations(cadata=trusted(security.authorities))
         except ssl.SSLError:
-            raise ValueError(f"{security.authorities}: no certificates in PEM there") from None
+            raise ValueError(f"{security.authorities}: a certificate in it is damaged") from None
     if security.revoked is not None:
+        _read(security.revoked)
         try:
-            context.load_verify_locations(cadata=None, cafile=pem_path(security.revoked))
+            context.load_verify_locations(cafile=security.revoked.path)
         except ssl.SSLError:
             raise ValueError(f"{security.revoked}: no list of revoked certificates in PEM there") from None
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-    if security.certificate is not None and security.key is not None:
-        _show(context, security.certificate, security.key, security.key_password)
+    if security.certificate is not None:
+        _show(context, security)
     return context
+
+
+def trusted(store: Store) -> str:
+    """The certificates of a store, in PEM. Raises: ValueError."""
+    data = _read(store)
+    try:
+        found = read_trust_store(data, store.kind or type_of(data) or PEM, store.password or None)
+    except StoreError as error:
+        raise ValueError(f"{store}: {error.why}") from None
+    return b"".join(as_pem("CERTIFICATE", each) for each in found).decode()
+
+
+def shown(security: ClientSecurity) -> tuple[bytes, str]:
+    """Key and certificates that a client shows, in PEM, and the key's password. Raises: ValueError."""
+    store, key = security.certificate, security.key
+    assert store is not None
+    assert key is not None
+    data = _read(store)
+    passwords = Passwords(store.password or None, security.key_password or None)
+    try:
+        if key is not store:
+            data = _read(key) + b"\n" + data
+        entry = read_key_store(data, store.kind or type_of(data) or PEM, passwords)[0]
+    except StoreError as error:
+        where = error.setting if error.setting.endswith("password") else str(store)
+        raise ValueError(f"{where}: {error.why}") from None
+    return entry.pem, entry.password
+
+
+def _show(context: ssl.SSLContext, security: ClientSecurity) -> None:
+    pem, password = shown(security)
+    number = _in_memory(pem)
+    try:
+        context.load_cert_chain(_path_of(number), password=password)  # given: OpenSSL would ask the terminal for one
+    except ssl.SSLError as error:
+        if "MISMATCH" in (error.reason or ""):
+            raise ValueError(
+                f"{security.key}: the key does not fit the certificate of {security.certificate}"
+            ) from None
+        if b"ENCRYPTED" in pem:
+            raise ValueError(f"{security.key}: ssl.key.password does not open the key") from None
+        raise ValueError(f"{security.certificate}: no certificate and key that OpenSSL can use") from None
+    finally:
+        os.close(number)
+
+
+def _read(store: Store) -> bytes:
+    if store.text:
+        return store.text.encode()
+    try:
+        with open(store.path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ValueError(f"{store}: {error.strerror}") from None
+
+
+def lasting_path(data: bytes) -> str:
+    """A path for bytes, of which no disk hears, for as long as this process lives."""
+    return _path_of(_in_memory(data))
+
+
+def _in_memory(data: bytes) -> int:
+    number = os.memfd_create("kbroker", os.MFD_CLOEXEC)
+    with open(number, "wb", closefd=False) as file:
+        file.write(data)
+    return number
+
+
+def _path_of(number: int) -> str:
+    return f"/proc/self/fd/{number}"
 
 
 def wrapped(security: ClientSecurity, plain: socket.socket, host: str) -> socket.socket:
@@ -90,47 +163,16 @@ def _said(login: Login) -> Generator[bytes, bytes, None]:
     elif login.mechanism == OAUTHBEARER:
         if (yield f"n,,\1auth=Bearer {Tokens(login).token()}\1\1".encode()):
             yield b"\1"  # the broker has said what is wrong, and says it again as an error
+    elif login.mechanism in SCRAM:
+        extensions = {"tokenauth": "true"} if login.is_token else None
+        nonce = printable(secrets.token_bytes(NONCE_BYTES))
+        client = ScramClient(login.mechanism, login.user, login.password, nonce, extensions)
+        token: bytes | None = client.first()
+        while token is not None:
+            token = client.answer((yield token))
     else:
-        raise ValueError(f"sasl.mechanism={login.mechanism}: not spoken here; allowed: {PLAIN}, {OAUTHBEARER}")
-
-
-def _show(context: ssl.SSLContext, certificate: Store, key: Store, password: str) -> None:
-    try:
-        # without a password the library would ask the terminal for one
-        context.load_cert_chain(pem_path(certificate), pem_path(key), password or (lambda: b""))
-    except ssl.SSLError as error:
-        if "MISMATCH" in (error.reason or ""):
-            raise ValueError(f"{key}: the key does not fit the certificate of {certificate.setting}") from None
-        if "-----BEGIN ENCRYPTED" in pem_of(key):
-            raise ValueError(f"{key}: ssl.key.password does not open the key") from None
-        raise ValueError(f"{certificate}: no certificate and key in PEM there") from None
-    except (OSError, ValueError):  # the password is empty, or longer than the library has room for
-        raise ValueError(f"{key}: ssl.key.password does not open the key") from None
-
-
-def pem_of(store: Store) -> str:
-    """The text of a store in PEM. Raises: ValueError."""
-    if store.text:
-        return store.text
-    try:
-        with open(store.path, "rb") as file:
-            content = file.read()
-    except OSError as error:
-        raise ValueError(f"{store}: {error.strerror}") from None
-    text = content.decode("ascii", "replace")
-    if _PEM in text:
-        return text
-    raise ValueError(f"{store}: no certificates in PEM there")
-
-
-def pem_path(store: Store) -> str:
-    """A path from which libraries read the store in PEM, for as long as this process lives; no file is made."""
-    text = pem_of(store)
-    if store.path:
-        return store.path
-    number = os.memfd_create("kbroker")
-    os.write(number, text.encode())
-    return f"/proc/self/fd/{number}"
+        raise ValueError(f"sasl.mechanism={login.mechanism}: not spoken here; allowed: {PLAIN}, {', '.join(SCRAM)}, "
+                         f"{OAUTHBEARER}")  # fmt: skip
 
 
 class Tokens:
