@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kbroker.ports import Disk
     from kbroker.runtime.loading import DirectoryLoad, Show
     from kbroker.runtime.node import MakeCore, Node
+    from kbroker.runtime.secure import Secured
 
 log = logging.getLogger("kbroker")
 
@@ -31,7 +32,11 @@ LAST_PORT = 65535
 
 
 class Start(NamedTuple):
-    """The arguments of `kbroker start`. properties, faults: the path of a server.properties, of a file of faults."""
+    """The arguments of `kbroker start`.
+
+    properties, faults: the path of a server.properties, of a file of faults. secure: whether to make what it needs for
+    TLS, logins and rules.
+    """
 
     properties: str | None = None
     port: int | None = None
@@ -40,6 +45,7 @@ class Start(NamedTuple):
     log_format: str = "text"
     log_level: str = "info"
     faults: str | None = None
+    secure: bool = False
 
 
 def plain_start(words: Sequence[str]) -> Start | None:
@@ -88,7 +94,8 @@ def run_broker(start: Start) -> int:
     as_json = start.log_format == "json"
     set_up_logging(start.log_level, as_json=as_json)
     try:
-        return _run(start, _settings(start), began)
+        secured = _secured(start) if start.secure else None
+        return _run(start, _settings(start, secured), began, secured)
     except ConfigError as error:
         return _cannot(error.lines, as_json=as_json)
     except OSError as error:
@@ -137,7 +144,14 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _settings(start: Start) -> dict[str, Given]:
+def _secured(start: Start) -> Secured:
+    """What a secured start needs, made where it is missing. Raises: ConfigError, OSError."""
+    from kbroker.cli._secure import secured_start
+
+    return secured_start(start)
+
+
+def _settings(start: Start, secured: Secured | None) -> dict[str, Given]:
     from kbroker.config import (
         BrokerConfig,
         ConfigError,
@@ -150,8 +164,9 @@ def _settings(start: Start) -> dict[str, Given]:
     )
 
     text, name = "", "server.properties"
-    if start.properties is not None:
-        name = start.properties
+    path = start.properties if secured is None else secured.properties
+    if path is not None:
+        name = path
         with open(name, "rb") as file:
             content = file.read()
         try:
@@ -161,14 +176,16 @@ def _settings(start: Start) -> dict[str, Given]:
             raise ConfigError([f"{name} line {number}: allowed: text in UTF-8, other characters as \\uXXXX"]) from None
         check_file(parse_properties(text, name), name)
     static = static_values(text, file_name=name, environment=os.environ, overrides=start.overrides)
-    if start.port is not None:
+    if start.port is not None and secured is None:
         listeners = static["listeners"].text if "listeners" in static else str(BrokerConfig.KEYS["listeners"].default)
         if "," in listeners:
             raise ConfigError(
                 [f"--port {start.port}: there are several listeners ({listeners}); set their ports there"]
             )
         static["listeners"] = Given(f"{listeners.rpartition(':')[0]}:{start.port}", "--port")
-    if start.data is not None:
+    if secured is not None:
+        static["log.dirs"] = Given(secured.folder, "--data")
+    elif start.data is not None:
         static["log.dirs"] = Given(start.data, "--data")
     for line in [*unheeded(os.environ), *warnings(static)]:
         log.warning("%s", line)
@@ -200,7 +217,7 @@ def _core_and_disk(faults: str | None) -> tuple[MakeCore, Disk | None]:
     return scripted(plan.faults), disk
 
 
-def _run(start: Start, static: dict[str, Given], began: float) -> int:
+def _run(start: Start, static: dict[str, Given], began: float, secured: Secured | None) -> int:
     from kbroker.runtime.main import run_process  # after the settings: a typo is told at once
     from kbroker.runtime.node import StartupError
     from kbroker.usage import UsageError
@@ -209,7 +226,7 @@ def _run(start: Start, static: dict[str, Given], began: float) -> int:
 
     def started(node: Node) -> None:
         text = _summary_line if as_json else _summary
-        announce(text(node, time.monotonic() - began))
+        announce(text(node, time.monotonic() - began, secured))
 
     try:
         bars = _bars() if sys.stderr.isatty() and not as_json else None
@@ -245,7 +262,7 @@ def _bars() -> Show:
     return show
 
 
-def _summary(node: Node, seconds: float) -> str:
+def _summary(node: Node, seconds: float, secured: Secured | None) -> str:
     """Where it is, and the first thing to try: nothing wider than it has to be."""
     from kbroker.runtime.interpreter import describe_interpreter
     from kbroker.runtime.logs import may_colour
@@ -264,10 +281,20 @@ def _summary(node: Node, seconds: float) -> str:
     if may_colour(sys.stdout):
         title = f"\x1b[1;32m{title}\x1b[0m"
     lines = [title, *(f"  {name:12} {value}" for name, value in rows)]
+    if secured is not None:
+        from kbroker.cli._secure import recipes_of
+
+        lines += recipes_of(secured, _first_address(node))
     if node.endpoints:
-        topic = f"-b {_address(node.endpoints[0].host, node.endpoints[0].port)} -t quickstart"
+        who = "" if secured is None else f" --command-config {secured.admin_file}"
+        topic = f"-b {_first_address(node)}{who} -t quickstart"
         lines += ["  try:", f"    kbroker produce {topic}", f"    kbroker consume {topic} -o beginning"]
     return "\n".join(lines)
+
+
+def _first_address(node: Node) -> str:
+    """Where clients begin."""
+    return _address(node.endpoints[0].host, node.endpoints[0].port)
 
 
 def _address(host: str, port: int) -> str:
@@ -277,7 +304,7 @@ def _address(host: str, port: int) -> str:
     return f"{bracketed(host) or '*'}:{port}"
 
 
-def _summary_line(node: Node, seconds: float) -> str:
+def _summary_line(node: Node, seconds: float, secured: Secured | None) -> str:
     """The same for machines: one JSON object."""
     from kbroker.runtime.interpreter import describe_interpreter
     from kbroker.runtime.logs import json_line
@@ -295,4 +322,7 @@ def _summary_line(node: Node, seconds: float) -> str:
         "metrics_port": node.metrics_port or None,
         "seconds": round(seconds, 3),
     }
+    if secured is not None:
+        secured.write_recipe(_first_address(node))
+        fields["client_properties"] = secured.admin_file
     return json_line("info", time.time(), fields)

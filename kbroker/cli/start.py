@@ -20,6 +20,9 @@ from kbroker.cli._numbers import Number
 @click.option(
     "--faults", type=click.Path(exists=True, dir_okay=False), help="What to do wrong on purpose, for tests of clients."
 )
+@click.option(
+    "--secure", is_flag=True, help="Make certificates, an admin and settings in --data: TLS, logins, rules of access."
+)
 def start(
     properties: str | None,
     port: int | None,
@@ -28,12 +31,15 @@ def start(
     log_format: str,
     log_level: str,
     faults: str | None,
+    secure: bool,
 ) -> int:
     """Run a broker until Ctrl-C or SIGTERM.
 
     PROPERTIES is a server.properties as Apache Kafka's; without one, Kafka's defaults count. Environment variables
     such as KAFKA_LOG_DIRS set any of them too.
     """
+    if secure and properties is not None:
+        raise click.UsageError("--secure writes its own settings: leave PROPERTIES out, or take those over into it")
     if not is_directory(data):
         raise click.UsageError(f"--data {data}: allowed: a path without commas, which part directories in log.dirs")
-    return run_broker(Start(properties, port, data, overrides, log_format, log_level, faults))
+    return run_broker(Start(properties, port, data, overrides, log_format, log_level, faults, secure))

@@ -67,8 +67,22 @@ indices fetched from tiered storage."""
 
 _METADATA_STORE = ("metadata.db", "metadata.db-wal")  # a lone broker's, in its first log directory
 _SET_ASIDE = re.compile(r"metadata\.db\.old(-[0-9]+)?")  # by `kbroker metadata rebuild`
+SECURE_FILES = (
+    "secure.properties", "secure-admin.properties", "secure-authority.key", "secure-authority.pem",
+    "secure-broker.pem", "secure-client.pem",
+)  # fmt: skip
+"""What a secured start keeps beside the logs (`runtime/secure.py`)."""
+
 _KNOWN_FILES = frozenset(
-    {*OFFSET_CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, "bootstrap.checkpoint", *_METADATA_STORE}
+    (
+        *OFFSET_CHECKPOINTS,
+        META_PROPERTIES,
+        CLEAN_SHUTDOWN,
+        LOCK,
+        "bootstrap.checkpoint",
+        *_METADATA_STORE,
+        *SECURE_FILES,
+    )
 )
 
 FolderState = Literal["live", "delete", "future", "stray"]

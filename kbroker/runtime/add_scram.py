@@ -78,10 +78,11 @@ def read_user(text: str, random: Random) -> NewUser:
     return NewUser(options["name"], mechanism, write_credential(credential))
 
 
-def add_users(disk: Disk, paths: Sequence[str], users: Sequence[NewUser]) -> str:
+def add_users(disk: Disk, paths: Sequence[str], users: Sequence[NewUser], *, only_missing: bool = False) -> str:
     """Put users into the metadata of the broker with these log directories. Returns: the file.
 
-    Raises: StoreMissingError; OSError, also if a broker uses it.
+    only_missing: leave a user alone that is there with this mechanism. Raises: StoreMissingError; OSError, also if a
+    broker uses it.
     """
     path = find_store(disk, paths)
     with closing(TreeFile(path)) as file:
@@ -89,6 +90,8 @@ def add_users(disk: Disk, paths: Sequence[str], users: Sequence[NewUser]) -> str
             node = f"/config/{user_path(user.name)}"
             found = file.tree.nodes.get(node)
             settings = decode_config(found.data) if found is not None else {}
+            if only_missing and user.mechanism in settings:
+                continue
             data = encode_config({**settings, user.mechanism: user.credential})
             for above in ancestors(node):
                 file.tree.apply(Create(above), NOBODY)  # it may be there

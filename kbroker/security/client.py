@@ -20,12 +20,13 @@ PLAIN, GSSAPI, OAUTHBEARER = "PLAIN", "GSSAPI", "OAUTHBEARER"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISMS = (PLAIN, *SCRAM, OAUTHBEARER, GSSAPI)
 STORE_TYPES = ("JKS", "PKCS12", "PEM")
-_MODULES = {
+MODULES = {
     PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
     **dict.fromkeys(SCRAM, "org.apache.kafka.common.security.scram.ScramLoginModule"),
     OAUTHBEARER: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
     GSSAPI: "com.sun.security.auth.module.Krb5LoginModule",
 }
+"""The login module of each mechanism, in Java."""
 _ALIASES = {
     "sasl.mechanisms": "sasl.mechanism",
     "sasl.plain.username": "sasl.username",
@@ -188,7 +189,7 @@ def _login(given: Mapping[str, str]) -> Login:
 
 
 def _module(text: str, mechanism: str) -> Module:
-    wanted = _MODULES[mechanism]
+    wanted = MODULES[mechanism]
     try:
         module = read_module(text)
     except ValueError as error:
@@ -200,7 +201,7 @@ def _module(text: str, mechanism: str) -> Module:
 
 def _example(mechanism: str) -> str:
     options = 'username="U" password="P"' if mechanism in (PLAIN, *SCRAM) else "..."
-    return f"for sasl.mechanism={mechanism} write {_MODULES[mechanism]} required {options};"
+    return f"for sasl.mechanism={mechanism} write {MODULES[mechanism]} required {options};"
 
 
 def _by_password(mechanism: str, given: Mapping[str, str], options: Mapping[str, str]) -> Login:
