@@ -28,6 +28,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", metavar="DIR", help="where to keep data (default: memory, gone at the end)")
     parser.add_argument("--faults", metavar="FILE", help="what they are to do wrong: docs/testing.md")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting", dest="settings")
+    parser.add_argument("--security", default="plaintext", help="ssl, sasl_plaintext or sasl_ssl, of a single broker")
     given = parser.parse_args(words)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
@@ -50,8 +51,10 @@ def _serve(given: argparse.Namespace) -> None:
     if given.brokers > 1 and given.port:
         raise UsageError("--port is for a single broker: leave it out, or write --brokers 1")
     alone = given.brokers == 1
+    if not alone and given.security != "plaintext":
+        raise UsageError("--security is for a single broker: leave it out, or write --brokers 1")
     made = (
-        broker(data=given.data, port=given.port, settings=settings)
+        broker(data=given.data, port=given.port, security=given.security, settings=settings)
         if alone
         else cluster(given.brokers, data=given.data, settings=settings)
     )
@@ -64,7 +67,9 @@ def _serve(given: argparse.Namespace) -> None:
             if plan.disk is not None:
                 plan.disk.put_on(each.disk)
     with made:
-        line = {"bootstrap": made.bootstrap, "brokers": [each.bootstrap for each in brokers]}
+        line: dict[str, object] = {"bootstrap": made.bootstrap, "brokers": [each.bootstrap for each in brokers]}
+        if given.security != "plaintext":
+            line["clients"] = made.clients.java()
         with suppress(BrokenPipeError):
             print(json.dumps(line), flush=True)
         while sys.stdin is not None and os.read(sys.stdin.fileno(), 4096):  # None: it was closed before we began

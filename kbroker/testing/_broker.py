@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from kbroker.config import BrokerConfig, ConfigError, Given
 from kbroker.faults import Faults, ScriptedCore, Seen, UsageError, scripted
@@ -26,12 +26,18 @@ from kbroker.runtime.clock import SystemRandom
 from kbroker.runtime.descriptors import Shares
 from kbroker.runtime.node import Host, Node, NodeStore, StartupError
 from kbroker.runtime.switched_disk import SwitchedDisk
+from kbroker.security.client import PROTOCOLS, client_security
+from kbroker.security.recipes import Recipe
+from kbroker.testing._client import Connections
 from kbroker.testing._clock import HandClock
 from kbroker.testing._disk import DiskFaults
 from kbroker.testing._folder import Folder
 from kbroker.testing._helpers import Helpers
 from kbroker.testing._thread import NodeThread
 from kbroker.usage import unknown
+
+if TYPE_CHECKING:
+    from kbroker.runtime.secure import Secured
 
 SETTINGS: Mapping[str, str] = {
     "connections.max.idle.ms": "-1",  # a test that moves time by hours would otherwise lose its connections
@@ -52,16 +58,18 @@ def broker(
     *,
     data: str | PathLike[str] | None = None,
     port: int = 0,
+    security: str = "plaintext",
     settings: Mapping[str, object] | None = None,
     **more: object,
 ) -> Broker:
     """A broker that is not started yet; `with` starts it and closes it.
 
-    data: a folder to keep its data in; None: memory, gone with the broker. port: 0 for any free one. settings: of
-    server.properties; `more` are settings, too, with `_` for each dot: `broker(num_partitions=3)`.
-    Raises: UsageError for a setting that there is not.
+    data: a folder to keep its data in; None: memory, gone with the broker. port: 0 for any free one. security:
+    "plaintext", "ssl", "sasl_plaintext" or "sasl_ssl", as `kbroker start --secure` makes it; `clients` says what
+    clients are told. settings: of server.properties; `more` are settings, too, with `_` for each dot:
+    `broker(num_partitions=3)`. Raises: UsageError for a setting that there is not.
     """
-    return Broker(data=data, port=port, settings={**(settings or {}), **more})
+    return Broker(data=data, port=port, security=security, settings={**(settings or {}), **more})
 
 
 class Home(Protocol):
@@ -94,6 +102,7 @@ class Broker(Helpers):
         *,
         data: str | PathLike[str] | None = None,
         port: int = 0,
+        security: str = "plaintext",
         settings: Mapping[str, object] | None = None,
         home: Home | None = None,
     ) -> None:
@@ -103,6 +112,10 @@ class Broker(Helpers):
         if not 0 <= port <= LAST_PORT:
             raise UsageError(f"port={port}: leave `port` out for a free one, or write any up to {LAST_PORT}")
         self._given_port = port
+        self._protocol = security.upper()
+        if self._protocol not in PROTOCOLS:
+            raise UsageError(f"security={security!r}: write one of {', '.join(map(str.lower, PROTOCOLS))}")
+        self._secured: Secured | None = None
         self._settings = checked_settings(settings or {})
         self._clock = HandClock() if home is None else home.clock
         self.faults = Faults()
@@ -154,6 +167,8 @@ class Broker(Helpers):
             except UsageError:
                 self.close()
                 raise
+        if self._protocol != "PLAINTEXT" and self._secured is None:
+            self._secure()
         if self._home is not None:
             self._home.starting()
         thread = NodeThread(self._static(), self._host(), f"broker {self.node_id}")
@@ -203,6 +218,7 @@ class Broker(Helpers):
         if self._folder is not None:
             self._folder.close()
             self._folder = None
+        self._secured = None
         self._was_closed = True
 
     def pause(self) -> None:
@@ -337,8 +353,35 @@ class Broker(Helpers):
             ) from None
         self._reserved = reserved
 
+    def _secure(self) -> None:
+        """Make certificates and an admin. Raises: UsageError."""
+        from kbroker.runtime.secure import put_admin, secure  # here: it takes a third of a second to load
+
+        try:
+            assert self._folder is not None
+            listener = f"{self._protocol}://{self._address}"
+            self._secured = secure(str(self._folder.path), protocol=self._protocol, listeners=listener)
+            if self._secured.password:
+                self.data.mkdir(parents=True, exist_ok=True)
+                put_admin(str(self.data), self._secured)
+            self._secured.write_recipe(self._address)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def clients(self) -> Recipe:
+        """What clients are told, by kind: `KafkaProducer(**b.clients.kafka_python())`. Of a secured broker as admin."""
+        return super().clients if self._secured is None else self._secured.recipe(self.bootstrap)
+
+    def _connections(self) -> Connections:
+        if self._secured is None:
+            return super()._connections()
+        return Connections(self._asked, client_security(self.clients.java()))
+
     def _static(self) -> dict[str, Given]:
-        own = {"listeners": f"PLAINTEXT://{self._address}", "log.dirs": str(self.data)}
+        secured = {} if self._secured is None else self._secured.settings
+        own = {**secured, "listeners": f"{self._protocol}://{self._address}", "log.dirs": str(self.data)}
         return {key: Given(text, "the test") for key, text in {**SETTINGS, **own, **self._settings}.items()}
 
     def _host(self) -> Host:

@@ -1,6 +1,7 @@
 """A test's own questions to its brokers: one blocking connection for each broker asked, gone with the answer.
 
-They go over the wire like anybody's, under a name that faults and history pass by.
+They go over the wire as those of any client, under a name that faults and history pass by; a secured broker is asked as
+its admin.
 """
 
 from __future__ import annotations
@@ -10,24 +11,35 @@ from typing import Any, Self
 
 from kbroker.faults.core import OWN_CLIENT
 from kbroker.runtime.blocking import BlockingConnection, connect
+from kbroker.runtime.client_security import log_in, wrapped
+from kbroker.security.client import ClientSecurity
 from kbroker.usage import UsageError
 from protocol.message import Message
 
 ANSWER_S = 15.0
+NEWEST = {17: 1, 36: 2}  # SaslHandshake, SaslAuthenticate
+PLAINTEXT = ClientSecurity()
 
 
 class Connection(BlockingConnection):
     """To one broker."""
 
-    def __init__(self, host: str, port: int) -> None:
-        """Raises: UsageError if none listens there."""
+    def __init__(self, host: str, port: int, security: ClientSecurity) -> None:
+        """Raises: UsageError if none listens there, or it does not let us in."""
         self._where = f"{host}:{port}"
+        logs_in = security.login is not None
         try:
-            super().__init__(connect(host, port, ANSWER_S), OWN_CLIENT, answer_s=ANSWER_S)
+            sock = wrapped(security, connect(host, port, ANSWER_S), host)
+            super().__init__(sock, OWN_CLIENT, answer_s=ANSWER_S, negotiates=logs_in, authenticates=logs_in)
+            if security.login is not None:
+                self.negotiate()
+                log_in(security.login, lambda request: self.ask(request, NEWEST[request.api or 0]), self._where)
+                self.protocol.authenticated()
         except OSError as error:
-            raise UsageError(
-                f"no broker answers at {self._where} ({error.strerror}): is it stopped? Call start()"
-            ) from None
+            why = error.strerror or type(error).__name__
+            raise UsageError(f"no broker answers at {self._where} ({why}): is it stopped? Call start()") from None
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
     def ask(self, request: Message, version: int) -> Any:
         """The response. Raises: UsageError if there is none."""
@@ -42,8 +54,9 @@ class Connection(BlockingConnection):
 class Connections:
     """To all brokers that the first one knows; in a `with` block."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: ClientSecurity = PLAINTEXT) -> None:
         """bootstrap: `host:port`, or several with commas: the first that listens is asked."""
+        self._security = security
         self._addresses = bootstrap.split(",")
         self._open: dict[str, Connection] = {}
 
@@ -60,7 +73,7 @@ class Connections:
         """The connection to one address."""
         if address not in self._open:
             host, _, port = address.rpartition(":")
-            self._open[address] = Connection(host, int(port))
+            self._open[address] = Connection(host, int(port), self._security)
         return self._open[address]
 
     def any(self) -> Connection:

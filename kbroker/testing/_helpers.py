@@ -13,7 +13,9 @@ from typing import Any
 
 from kbroker.broker.coordinator_types import COORDINATOR_TYPES
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kbroker.security.recipes import Recipe
 from kbroker.testing._client import Connection, Connections
+from kbroker.testing._users import rule_request, user_request
 from kbroker.usage import UsageError
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -81,11 +83,15 @@ class Helpers:
         """`bootstrap` of those who can be asked."""
         return self.bootstrap
 
+    def _connections(self) -> Connections:
+        """To those who can be asked."""
+        return Connections(self._asked)
+
     # -- topics and records
 
     def topics(self) -> dict[str, int]:
         """The topics that clients have made, and how many partitions each has."""
-        with Connections(self._asked) as all_of_them:
+        with self._connections() as all_of_them:
             return {name: len(parts) for name, parts in _leaders(all_of_them).items() if not name.startswith("__")}
 
     def create_topic(self, name: str, partitions: int = 1, *, replication_factor: int = 1, **configs: object) -> str:
@@ -100,7 +106,7 @@ class Helpers:
             assignments=[],
             configs=settings,
         )
-        with Connections(self._asked) as all_of_them:
+        with self._connections() as all_of_them:
             connection = controller_of(all_of_them)
             answer = connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), 4)
             result = answer.topics[0]
@@ -132,7 +138,7 @@ class Helpers:
         request = ProduceRequest(
             acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
         )
-        with Connections(self._asked) as all_of_them:
+        with self._connections() as all_of_them:
             leaders = _await_leaders(all_of_them, topic, partition=partition, make=True)
             answer = all_of_them.to(_leader(leaders, topic, partition)).ask(request, 8)
             result = answer.responses[0].partition_responses[0]
@@ -145,7 +151,7 @@ class Helpers:
 
         committed: only those of transactions that are committed. Raises: UsageError if there is no such topic.
         """
-        with Connections(self._asked) as all_of_them:
+        with self._connections() as all_of_them:
             leaders = _leaders(all_of_them)
             if topic not in leaders:
                 raise _no_topic(topic, leaders)
@@ -169,7 +175,7 @@ class Helpers:
 
     def groups(self) -> dict[str, Group]:
         """All consumer groups by name. Raises: UsageError if a coordinator does not know its groups in time."""
-        with Connections(self._asked) as all_of_them:
+        with self._connections() as all_of_them:
             names = [name for each in _brokers(all_of_them) for name in _all_listed(all_of_them.to(each))]
             return {name: _group(all_of_them, name) for name in names}
 
@@ -179,7 +185,7 @@ class Helpers:
         topic: of that one alone, all its partitions, committed or not. Raises: UsageError if there is no such group, or
         no such topic.
         """
-        with Connections(self._asked) as all_of_them:
+        with self._connections() as all_of_them:
             found = _group(all_of_them, group)
             if found.state == "Dead":
                 raise UsageError(f"there is no group {group!r}: there are {', '.join(sorted(self.groups())) or 'none'}")
@@ -232,6 +238,34 @@ class Helpers:
         tail = "" if lag is None else " and no committed offset" if left is None else f" and a lag of {left}"
         raise AssertionError(f"group {group} {how}{tail} after {timeout:g} s")
 
+    # -- who may do what
+
+    @property
+    def clients(self) -> Recipe:
+        """What clients are told, by kind: `KafkaProducer(**b.clients.kafka_python())`. Of a secured broker as admin."""
+        return Recipe(self.bootstrap, "PLAINTEXT")
+
+    def create_user(self, name: str, password: str = "secret") -> Recipe:
+        """Let a user log in, who may do nothing yet. Returns: what its clients are told. Raises: UsageError."""
+        request = user_request(name, password)
+        with self._connections() as all_of_them:
+            answer = controller_of(all_of_them).ask(request, 0)
+        for each in answer.results:
+            if each.error_code:
+                raise UsageError(f"user {name!r} is not made: {each.error_message or _why(each.error_code)}")
+        return self.clients._replace(user=name, password=password)
+
+    def allow(self, user: str, operation: str, *, topic: str | None = None, group: str | None = None) -> None:
+        """Let a user do something: "READ", "WRITE", ... as Kafka calls it. topic, group: "*" for all; neither: cluster.
+
+        Raises: UsageError.
+        """
+        request = rule_request(user, operation, topic=topic, group=group)
+        with self._connections() as all_of_them:
+            (result,) = controller_of(all_of_them).ask(request, 2).results
+        if result.error_code:
+            raise UsageError(f"the rule is not made: {result.error_message or _why(result.error_code)}")
+
     # -- a clean slate
 
     def reset(self) -> None:
@@ -241,7 +275,7 @@ class Helpers:
         where theirs is. So their topics stay, with tombstones, unless something in them is still under way: to remove a
         topic and make it again takes twice as long as all the rest.
         """
-        with Connections(self._asked) as all_of_them:
+        with self._connections() as all_of_them:
             leaders = _leaders(all_of_them)
             names = [name for name in leaders if name not in COORDINATED_BY.values()]
             if "" in leaders.get(TRANSACTION_STATE, []) or not self._forget_transactional_ids():
