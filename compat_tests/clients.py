@@ -166,10 +166,13 @@ def running(address: str, folder: Path, *clients: Client) -> Iterator[list[Drive
         yield drivers
 
 
-def start(client: Client, address: str, folder: Path) -> Driver:
-    """A running driver. If the client cannot be had its test is skipped with the reason, and fails under CI=true."""
+def start(client: Client, address: str, folder: Path, security: Mapping[str, Any] | None = None) -> Driver:
+    """A running driver. If the client cannot be had its test is skipped with the reason, and fails under CI=true.
+
+    security: what the client is to be told of that, in its own words.
+    """
     try:
-        return Driver(client, address, folder)
+        return Driver(client, address, folder, security)
     except environments.NoClientError as reason:
         environments.unavailable(str(reason))
 
@@ -177,14 +180,19 @@ def start(client: Client, address: str, folder: Path) -> Driver:
 class Driver:
     """One running driver program. Every method asks the client for one thing; raises ClientError if it reports one."""
 
-    def __init__(self, client: Client, address: str, folder: Path) -> None:
+    def __init__(self, client: Client, address: str, folder: Path, security: Mapping[str, Any] | None = None) -> None:
         """address: the broker's host:port. folder: where the program's error stream is kept."""
         self.client, self.address = client, address
         self.release = client.release
         self._errors = folder / f"{client.name}-{client.release}-{os.urandom(3).hex()}.stderr"
         with open(self._errors, "wb") as errors:
             self._process = subprocess.Popen(
-                [*client.command(), address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+                [*client.command(), address],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "CLIENT_SETTINGS": json.dumps(dict(security or {}))},
             )
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._collect, daemon=True).start()

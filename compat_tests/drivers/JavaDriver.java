@@ -62,8 +62,20 @@ public class JavaDriver {
     JavaDriver(String address) {
         this.address = address;
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", address);
+        connect(settings);
         this.admin = Admin.create(settings);
+    }
+
+    /** Where the broker is, and what the client is to be told of security. */
+    void connect(Properties settings) {
+        settings.put("bootstrap.servers", address);
+        String given = System.getenv("CLIENT_SETTINGS");
+        if (given == null) return;
+        try {
+            JSON.readTree(given).fields().forEachRemaining(each -> settings.put(each.getKey(), each.getValue().asText()));
+        } catch (java.io.IOException wrong) {
+            throw new IllegalArgumentException(wrong);
+        }
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -151,7 +163,7 @@ public class JavaDriver {
 
     Object produce(String topic, JsonNode given) throws Exception {
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", address);
+        connect(settings);
         settings.put("acks", given.get("acks").asText());
         settings.put("compression.type", given.get("codec").asText());
         settings.put("enable.idempotence", given.get("idempotent").asText());
@@ -185,7 +197,7 @@ public class JavaDriver {
         String name = given.get("name").asText();
         KafkaProducer<byte[], byte[]> producer = producers.computeIfAbsent(given.get("producer").asText(), key -> {
             Properties settings = new Properties();
-            settings.put("bootstrap.servers", address);
+            connect(settings);
             settings.put("transactional.id", name);
             KafkaProducer<byte[], byte[]> made =
                 new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
@@ -213,7 +225,7 @@ public class JavaDriver {
         reading.put("isolation.level", "read_committed");
         reading.put("max.poll.records", "10");
         Properties writing = new Properties();
-        writing.put("bootstrap.servers", address);
+        connect(writing);
         writing.put("transactional.id", given.get("name").asText());
         Copier copier = new Copier(topic, given.get("last").asText());
         while (true) {
@@ -331,7 +343,7 @@ public class JavaDriver {
     }
 
     KafkaConsumer<byte[], byte[]> consumer(Properties settings) {
-        settings.put("bootstrap.servers", address);
+        connect(settings);
         settings.put("enable.auto.commit", "false");
         return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }

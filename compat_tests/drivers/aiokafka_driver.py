@@ -14,9 +14,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from driver import check, data, serve, text
+from aiokafka.helpers import create_ssl_context
+from driver import check, data, security, serve, text
 
-ADDRESS = sys.argv[1]
+BROKER = {"bootstrap_servers": sys.argv[1], **security()}
+if authority := BROKER.pop("ssl_cafile", None):
+    BROKER["ssl_context"] = create_ssl_context(cafile=authority)
+    if own := BROKER.pop("ssl_certfile", None):
+        BROKER["ssl_context"].load_cert_chain(own)
 STRATEGIES = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 
 
@@ -39,7 +44,7 @@ class Operations:
 
     async def admin(self) -> AIOKafkaAdminClient:
         if self._admin is None:
-            self._admin = AIOKafkaAdminClient(bootstrap_servers=ADDRESS)
+            self._admin = AIOKafkaAdminClient(**BROKER)
             await self._admin.start()
         return self._admin
 
@@ -83,7 +88,7 @@ class Operations:
             settings |= {"max_request_size": limit}
         key = json.dumps(settings)
         if key not in self.producers:
-            self.producers[key] = AIOKafkaProducer(bootstrap_servers=ADDRESS, **settings)
+            self.producers[key] = AIOKafkaProducer(**BROKER, **settings)
             await self.producers[key].start()
         producer = self.producers[key]
         sent = [
@@ -103,7 +108,7 @@ class Operations:
 
     async def read(self, topic: str, partition: int, offset: int, count: int, wait_ms: int) -> list[Any]:
         at = TopicPartition(topic, partition)
-        async with AIOKafkaConsumer(bootstrap_servers=ADDRESS, enable_auto_commit=False) as consumer:
+        async with AIOKafkaConsumer(**BROKER, enable_auto_commit=False) as consumer:
             consumer.assign([at])
             consumer.seek(at, offset)
             return await self._poll(consumer, count, wait_ms)
@@ -121,7 +126,7 @@ class Operations:
         outcome: bool,
     ) -> None:
         if producer not in self.producers:
-            self.producers[producer] = AIOKafkaProducer(bootstrap_servers=ADDRESS, transactional_id=name)
+            self.producers[producer] = AIOKafkaProducer(**BROKER, transactional_id=name)
             await self.producers[producer].start()
         sender = self.producers[producer]
         await sender.begin_transaction()
@@ -136,19 +141,19 @@ class Operations:
     async def read_committed(self, topic: str, count: int, wait_ms: int) -> list[Any]:
         at = TopicPartition(topic, 0)
         settings = {"enable_auto_commit": False, "isolation_level": "read_committed"}
-        async with AIOKafkaConsumer(bootstrap_servers=ADDRESS, **settings) as consumer:
+        async with AIOKafkaConsumer(**BROKER, **settings) as consumer:
             consumer.assign([at])
             consumer.seek(at, 0)
             return [record["value"] for record in await self._poll(consumer, count, wait_ms)]
 
     async def bounds(self, topic: str, partition: int) -> list[int]:
         at = TopicPartition(topic, partition)
-        async with AIOKafkaConsumer(bootstrap_servers=ADDRESS) as consumer:
+        async with AIOKafkaConsumer(**BROKER) as consumer:
             return [(await consumer.beginning_offsets([at]))[at], (await consumer.end_offsets([at]))[at]]
 
     async def offset_at(self, topic: str, partition: int, timestamp: int) -> int | None:
         at = TopicPartition(topic, partition)
-        async with AIOKafkaConsumer(bootstrap_servers=ADDRESS) as consumer:
+        async with AIOKafkaConsumer(**BROKER) as consumer:
             found = (await consumer.offsets_for_times({at: timestamp}))[at]
             return found.offset if found else None
 
@@ -161,7 +166,7 @@ class Operations:
     async def join(self, member: str, group: str, topics: list[str], strategy: str, instance: str | None) -> None:
         self.members[member] = AIOKafkaConsumer(
             *topics,
-            bootstrap_servers=ADDRESS,
+            **BROKER,
             group_id=group,
             group_instance_id=instance,
             enable_auto_commit=False,

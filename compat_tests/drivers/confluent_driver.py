@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from driver import data, serve, text
+from driver import data, security, serve, text
 from writer import Done, Writer
 
-SERVERS = {"bootstrap.servers": sys.argv[1]}
+SERVERS = {"bootstrap.servers": sys.argv[1], **security()}
 STRATEGIES = {"cooperative": "cooperative-sticky"}
 WAIT_S = 30
 

@@ -27,6 +27,11 @@ class CodeError(Exception):
         self.code = code
 
 
+def security() -> dict[str, Any]:
+    """What the client is to be told of security, in its own words."""
+    return dict(json.loads(os.environ.get("CLIENT_SETTINGS", "{}")))
+
+
 def check(code: int, text: str | None = None) -> None:
     """Raise CodeError unless `code` says that all is well."""
     if code:

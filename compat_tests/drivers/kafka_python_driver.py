@@ -7,10 +7,11 @@ import re
 import sys
 import threading
 import time
+from functools import cached_property
 from typing import Any
 
 import kafka
-from driver import check, data, serve, text
+from driver import check, data, security, serve, text
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -20,7 +21,7 @@ from kafka.errors import KafkaTimeoutError
 from kafka.structs import OffsetAndMetadata
 from writer import Done, Writer
 
-ADDRESS = sys.argv[1]
+BROKER = {"bootstrap_servers": sys.argv[1], **security()}
 HANGS_S = 5  # a transaction takes a tenth of that, the start of a killed broker within it
 NEWER = int(kafka.__version__.split(".")[0]) >= 3
 STRATEGIES = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
@@ -44,10 +45,13 @@ def shown(record: Any) -> dict[str, Any]:
 
 class Operations:
     def __init__(self) -> None:
-        self.admin = KafkaAdminClient(bootstrap_servers=ADDRESS)
         self.producers: dict[str, KafkaProducer] = {}
         self.members: dict[str, KafkaConsumer] = {}
         self.writer: Writer
+
+    @cached_property
+    def admin(self) -> KafkaAdminClient:
+        return KafkaAdminClient(**BROKER)
 
     def version(self) -> str:
         return str(kafka.__version__)
@@ -88,14 +92,14 @@ class Operations:
         if limit:
             settings["max_request_size"] = limit
         if acks:  # not kept: one that has had records of a topic that is gone may keep a core busy for good
-            producer = KafkaProducer(bootstrap_servers=ADDRESS, **settings)
+            producer = KafkaProducer(**BROKER, **settings)
             try:
                 return self._produce(producer, topic, records)
             finally:
                 producer.close(timeout=HANGS_S)
         key = json.dumps(settings)
         if key not in self.producers:  # kept: closing at once would cut off what is on its way
-            self.producers[key] = KafkaProducer(bootstrap_servers=ADDRESS, **settings)
+            self.producers[key] = KafkaProducer(**BROKER, **settings)
         return self._produce(self.producers[key], topic, records)
 
     def _produce(self, producer: KafkaProducer, topic: str, records: list[dict[str, Any]]) -> list[Any]:
@@ -115,7 +119,7 @@ class Operations:
 
     def start_writing(self, topic: str, partitions: int, pause_ms: float, size: int) -> None:
         producer = KafkaProducer(
-            bootstrap_servers=ADDRESS,
+            **BROKER,
             acks="all",
             enable_idempotence=True,
             linger_ms=2,
@@ -140,7 +144,7 @@ class Operations:
         return self.writer.stop()
 
     def read(self, topic: str, partition: int, offset: int, count: int, wait_ms: int) -> list[Any]:
-        consumer = KafkaConsumer(bootstrap_servers=ADDRESS, enable_auto_commit=False)
+        consumer = KafkaConsumer(**BROKER, enable_auto_commit=False)
         try:
             at = TopicPartition(topic, partition)
             consumer.assign([at])
@@ -189,7 +193,7 @@ class Operations:
         outcome: bool,
     ) -> None:
         if producer not in self.producers:
-            self.producers[producer] = KafkaProducer(bootstrap_servers=ADDRESS, transactional_id=name)
+            self.producers[producer] = KafkaProducer(**BROKER, transactional_id=name)
             self.producers[producer].init_transactions()
         sender = self.producers[producer]
         sender.begin_transaction()
@@ -209,7 +213,7 @@ class Operations:
         (sender.commit_transaction if commit else sender.abort_transaction)()
 
     def read_committed(self, topic: str, count: int, wait_ms: int) -> list[Any]:
-        consumer = KafkaConsumer(bootstrap_servers=ADDRESS, enable_auto_commit=False, isolation_level="read_committed")
+        consumer = KafkaConsumer(**BROKER, enable_auto_commit=False, isolation_level="read_committed")
         try:
             at = TopicPartition(topic, 0)
             consumer.assign([at])
@@ -219,7 +223,7 @@ class Operations:
             consumer.close()
 
     def bounds(self, topic: str, partition: int) -> list[int]:
-        consumer = KafkaConsumer(bootstrap_servers=ADDRESS)
+        consumer = KafkaConsumer(**BROKER)
         at = TopicPartition(topic, partition)
         try:
             return [consumer.beginning_offsets([at])[at], consumer.end_offsets([at])[at]]
@@ -227,7 +231,7 @@ class Operations:
             consumer.close()
 
     def offset_at(self, topic: str, partition: int, timestamp: int) -> int | None:
-        consumer = KafkaConsumer(bootstrap_servers=ADDRESS)
+        consumer = KafkaConsumer(**BROKER)
         at = TopicPartition(topic, partition)
         try:
             found = consumer.offsets_for_times({at: timestamp})[at]
@@ -245,7 +249,7 @@ class Operations:
     def join(self, member: str, group: str, topics: list[str], strategy: str, instance: str | None) -> None:
         self.members[member] = KafkaConsumer(
             *topics,
-            bootstrap_servers=ADDRESS,
+            **BROKER,
             group_id=group,
             group_instance_id=instance,
             enable_auto_commit=False,

@@ -1,6 +1,7 @@
 // Driver of kafkajs. Arguments: the node_modules folder with kafkajs and the codecs, the broker's host:port.
 // The exchange over standard input and output is that of driver.py. kafkajs pushes records; what came waits for a poll.
 
+const fs = require('node:fs')
 const path = require('node:path')
 const readline = require('node:readline')
 
@@ -9,7 +10,9 @@ const load = name => require(path.join(modules, name))
 const kafkajs = load('kafkajs')
 const { Kafka, CompressionTypes, CompressionCodecs, PartitionAssigners, ConfigResourceTypes, logLevel } = kafkajs
 
-const kafka = new Kafka({ brokers: [address], logLevel: logLevel.ERROR, logCreator: () => e => console.error(JSON.stringify(e)) })
+const security = JSON.parse(process.env.CLIENT_SETTINGS || '{}')
+if (security.ssl) security.ssl.ca = [fs.readFileSync(security.ssl.ca)]
+const kafka = new Kafka({ brokers: [address], ...security, logLevel: logLevel.ERROR, logCreator: () => e => console.error(JSON.stringify(e)) })
 const admin = kafka.admin()
 const producers = new Map()
 const members = new Map()

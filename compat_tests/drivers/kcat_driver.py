@@ -14,15 +14,16 @@ import threading
 import time
 from typing import Any
 
-from driver import CodeError, data, serve
+from driver import CodeError, data, security, serve
 
 KCAT, ADDRESS = sys.argv[1], sys.argv[2]
+SETTINGS = [word for name, value in security().items() for word in ("-X", f"{name}={value}")]
 CODES = {"Unknown topic or partition": 3, "Message size too large": 10}
 
 
 def run(*arguments: str, stdin: bytes = b"", wait_ms: int = 30_000) -> str:
     """The output of a run. Raises CodeError with what it said if it fails."""
-    command = [KCAT, "-b", ADDRESS, *arguments]
+    command = [KCAT, "-b", ADDRESS, *SETTINGS, *arguments]
     try:
         done = subprocess.run(command, input=stdin, capture_output=True, timeout=wait_ms / 1000)
     except subprocess.TimeoutExpired as late:
@@ -46,7 +47,7 @@ class Member:
 
     def __init__(self, group: str, topics: list[str], settings: list[str]) -> None:
         options = ["-X", "auto.offset.reset=earliest", "-X", "auto.commit.interval.ms=100", *settings]
-        command = [KCAT, "-b", ADDRESS, "-J", "-u", "-q", *options, "-G", group, *topics]
+        command = [KCAT, "-b", ADDRESS, *SETTINGS, "-J", "-u", "-q", *options, "-G", group, *topics]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self.collect, daemon=True).start()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-from driver import data, serve, text
+from driver import data, security, serve, text
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
@@ -125,7 +125,7 @@ class Operations:
 
     @staticmethod
     def _with_servers(options: dict[str, str]) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": ADDRESS, **options}
+        return {"kafka.bootstrap.servers": ADDRESS, **security(), **options}
 
 
 if __name__ == "__main__":

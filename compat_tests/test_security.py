@@ -1,0 +1,190 @@
+"""Stock clients on listeners that want to know who comes: by every way that each of them has, right and wrong.
+
+One broker, `--broker`, has a listener of each kind. Its user `writer` may write to and read one topic, and knows of
+another by name, which it must not see. What a client says of a refusal is its own: here it is that it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from kafka.admin import ACL, ACLOperation, ACLPermissionType, KafkaAdminClient, NewTopic, ResourcePattern, ResourceType
+from kafka.admin import UserScramCredentialUpsertion as Credential
+
+from compat_tests.apache import KraftBroker, free_port
+from compat_tests.brokers import KbrokerProcess
+from compat_tests.clients import CLIENTS, LIBRDKAFKA, REFERENCE, Client, ClientError, Driver, start
+from kbroker.runtime.secure import AUTHORITY_FILE, BROKER_FILE, CLIENT_FILE, secure
+from kbroker.security.client import MODULES, PLAIN, SCRAM
+from kbroker.security.recipes import Recipe, jaas
+
+SECTION = "10 Listeners that want to know who comes"
+pytestmark = pytest.mark.timeout(600)
+
+USER, PASSWORD = "writer", "wonder land, 'of' \"sorts\""
+ALLOWED, SECRET = "allowed", "secret"
+PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+WAYS = [("SSL", ""), *((protocol, each) for protocol in PROTOCOLS[1:] for each in (PLAIN, *SCRAM))]
+QUICK = {("SASL_SSL", SCRAM[1]): (REFERENCE, LIBRDKAFKA), ("SSL", ""): (REFERENCE,)}
+NOT_AUTHORIZED = (29, 3)  # TOPIC_AUTHORIZATION_FAILED; a client that asks for the topic's name only hears of none
+CELLS = [
+    pytest.param(
+        client, *way, id=f"{client}-{'-'.join(filter(None, way))}",
+        marks=[pytest.mark.quick] * (client in QUICK.get(way, ())),
+    )
+    for way in WAYS
+    for client in CLIENTS
+]  # fmt: skip
+
+
+class Guarded(NamedTuple):
+    """A broker's listeners: ports by protocol. folder: of what `secure` made."""
+
+    ports: Mapping[str, int]
+    folder: Path
+
+    def recipe(self, protocol: str, mechanism: str, password: str = PASSWORD) -> Recipe:
+        """What the user's clients are told."""
+        tls = protocol.endswith("SSL")
+        return Recipe(
+            f"127.0.0.1:{self.ports[protocol]}",
+            protocol,
+            str(self.folder / AUTHORITY_FILE) if tls else "",
+            str(self.folder / CLIENT_FILE) if protocol == "SSL" else "",
+            USER if mechanism else "",
+            password,
+            mechanism,
+        )
+
+
+@pytest.fixture(scope="module")
+def guarded(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """The broker, with its users, topics and rules."""
+    folder = tmp_path_factory.mktemp("guarded")
+    made = folder / "secure"
+    secure(str(made), protocol="SSL", listeners="SSL://127.0.0.1:0")
+    ports = {each: free_port() for each in ("PLAINTEXT", *PROTOCOLS)}
+    settings = _settings(made)
+    listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+    choice = pytestconfig.getoption("--broker")
+    server: KbrokerProcess | KraftBroker
+    if choice == "kbroker":
+        settings |= {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "listeners": listeners}
+        server = KbrokerProcess(folder / "broker", settings=settings, port=ports["PLAINTEXT"])
+    else:
+        controller = free_port()
+        settings |= {
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": listeners,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT," + ",".join(f"{each}:{each}" for each in ports),
+        }
+        release = choice.removeprefix("apache-")
+        server = KraftBroker(release, folder / "broker", settings=settings, port=ports["PLAINTEXT"])
+    with server:
+        _fill(ports["PLAINTEXT"])
+        yield Guarded(ports, made)
+
+
+def _settings(made: Path) -> dict[str, str]:
+    """Of a broker of either kind; who comes by PLAINTEXT may do everything."""
+    settings = {
+        "super.users": "User:ANONYMOUS",
+        "sasl.enabled.mechanisms": ",".join((PLAIN, *SCRAM)),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(made / BROKER_FILE),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(made / AUTHORITY_FILE),
+        "listener.name.ssl.ssl.client.auth": "required",
+    }
+    quoted = jaas("", PASSWORD).rpartition("password=")[2]
+    for protocol in PROTOCOLS[1:]:
+        name = f"listener.name.{protocol.lower()}"
+        settings[f"{name}.plain.sasl.jaas.config"] = f"{MODULES[PLAIN]} required user_{USER}={quoted}"
+        for each in SCRAM:
+            settings[f"{name}.{each.lower()}.sasl.jaas.config"] = f"{MODULES[each]} required;"
+    return settings
+
+
+def _fill(port: int) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{port}")
+    admin.create_topics([NewTopic(ALLOWED, 1, 1), NewTopic(SECRET, 1, 1)])
+    for each in SCRAM:  # brokers in KRaft mode refuse a user that is twice in a request
+        assert admin.alter_user_scram_credentials([Credential(USER, each, PASSWORD)]) == {USER: None}
+    topic = ResourcePattern(ResourceType.TOPIC, ALLOWED)
+    allow = ACLPermissionType.ALLOW
+    admin.create_acls(
+        [
+            ACL(principal, "*", operation, allow, topic)
+            for principal in (f"User:{USER}", "User:CN=admin")
+            for operation in (ACLOperation.READ, ACLOperation.WRITE)
+        ]
+    )
+    admin.close()
+
+
+def told(client: Client, recipe: Recipe) -> dict[str, Any]:
+    """A recipe in the words of a client."""
+    if client.name == "Java":
+        return recipe.java()
+    if client.name in ("confluent-kafka", "kcat"):
+        return recipe.librdkafka()
+    if client.name != "kafkajs":
+        return {key: value for key, value in recipe.kafka_python().items() if key != "bootstrap_servers"}
+    settings: dict[str, Any] = {}
+    if recipe.user:
+        settings["sasl"] = {
+            "mechanism": recipe.mechanism.lower(),
+            "username": recipe.user,
+            "password": recipe.password,
+        }
+    if recipe.authority:
+        settings["ssl"] = {"ca": recipe.authority}
+    if recipe.own:
+        settings["ssl"] |= {"cert": Path(recipe.own).read_text(), "key": Path(recipe.own).read_text()}
+    return settings
+
+
+def refusal(driver: Driver, topic: str) -> ClientError:
+    """What a client says of a record that it may not write."""
+    with pytest.raises(ClientError) as caught:
+        driver.produce(topic, [{"value": "no"}])
+    return caught.value
+
+
+@pytest.mark.parametrize(("kind", "protocol", "mechanism"), CELLS)
+def test_who_has_the_right_writes_and_reads(
+    guarded: Guarded, kind: Client, protocol: str, mechanism: str, tmp_path: Path
+) -> None:
+    """{protocol} {mechanism}: writes, reads; a topic of others is refused, and not named"""
+    recipe = guarded.recipe(protocol, mechanism)
+    driver = start(kind, recipe.bootstrap, tmp_path, told(kind, recipe))
+    try:
+        value = f"{kind} {protocol} {mechanism}"
+        driver.produce(ALLOWED, [{"value": value}])
+        _, end = driver.bounds(ALLOWED, 0)
+        assert driver.read(ALLOWED, 0, end - 1, 1)[0]["value"] == value
+        assert SECRET not in driver.topics()
+        said = refusal(driver, SECRET)
+        assert said.code in NOT_AUTHORIZED or "uthoriz" in str(said), said
+    finally:
+        driver.close()
+
+
+@pytest.mark.parametrize(("kind", "protocol", "mechanism"), CELLS)
+def test_who_is_not_let_in_is_told(
+    guarded: Guarded, kind: Client, protocol: str, mechanism: str, tmp_path: Path
+) -> None:
+    """{protocol} {mechanism}: a wrong password, or no certificate, is an error"""
+    recipe = guarded.recipe(protocol, mechanism, "wrong")._replace(own="")
+    driver = start(kind, recipe.bootstrap, tmp_path, told(kind, recipe))
+    try:
+        said = str(refusal(driver, ALLOWED))
+        assert PASSWORD not in said
+        assert "wrong" not in said
+    finally:
+        driver.close()
