@@ -1,8 +1,9 @@
 """Clients that hurt others, beside some that behave: how long the good ones wait, and what the broker's memory does.
 
 `scripts/bench fair [--rows ROW...] [--beside-apache]`. Each row is well-formed requests of a hostile shape
-(`harness/attacks.py`), sent from a process of its own to a broker of its own, or to Apache Kafka's, while a healthy
-producer sends a record each 20 ms and others do what clients do (`harness/healthy.py`). Printed, as a table: the
+(`harness/attacks.py`), or connections that never log in (`harness/before_login.py`, to our broker only), sent from a
+process of its own to a broker of its own, or to Apache Kafka's, while a healthy producer sends a record each 20 ms and
+others do what clients do (`harness/healthy.py`). Printed, as a table: the
 producer's median, 99th percentile and longest wait, the broker's resident memory before, at its peak, and at the end of
 a rest, before which the topics that the attack has made, or is still having made, are deleted; errors, rebalances, and
 budgets missed. Budgets, of our own broker: 100 ms (`--longest-ms 250` on two busy cores), no error, 300 MB more at the
@@ -26,7 +27,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.harness.attacks import HOSTILE, ROWS
-from benchmarks.harness.brokers import APACHES, OURS, Broker, started
+from benchmarks.harness.before_login import ROWS as BEFORE_LOGIN
+from benchmarks.harness.before_login import listening
+from benchmarks.harness.brokers import APACHES, BROKERS, OURS, Broker
 from benchmarks.harness.healthy import Healthy
 from protocol.messages.logdirs import DescribeLogDirsRequest
 from protocol.messages.metadata import MetadataRequest
@@ -88,13 +91,22 @@ class Row:
     def attack(self, seconds: float) -> None:
         """Do it beside clients that behave."""
         folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="kbroker-fair-")))
-        self._broker = broker = self._open.enter_context(started(self.kind, folder / self.kind, SETTINGS))
+        broker = self._open.enter_context(BROKERS[self.kind](folder / self.kind, SETTINGS))
+        self._broker, port = broker, broker.port
+        if self.name in BEFORE_LOGIN:
+            protocol, attack = BEFORE_LOGIN[self.name]
+            settings, ports = listening(folder, port)
+            broker.settings.update(settings)
+            port = ports[protocol]
+        else:
+            attack = ROWS[self.name]
+        broker.launch_ready()
         healthy = Healthy(broker.port)
         healthy.start()
         time.sleep(WARM_UP_S)
         healthy.waits_ms.clear()
         before = broker.rss_bytes()
-        attacker = multiprocessing.Process(target=ROWS[self.name], args=(broker.port,), daemon=True)
+        attacker = multiprocessing.Process(target=attack, args=(port,), daemon=True)
         attacker.start()
         time.sleep(seconds)
         attacker.kill()
@@ -159,7 +171,8 @@ def _has_hostile_logs(client: Client) -> bool:
 def main() -> int:
     """Run the rows asked for; 1 if a budget is missed."""
     parser = argparse.ArgumentParser(prog="scripts/bench fair", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--rows", nargs="*", default=list(ROWS), metavar="ROW", choices=list(ROWS))
+    names = [*ROWS, *BEFORE_LOGIN]
+    parser.add_argument("--rows", nargs="*", default=names, metavar="ROW", choices=names)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each attack (default %(default)s)")
     parser.add_argument("--rest", type=float, default=60.0, help="seconds after it (default %(default)s)")
     parser.add_argument("--longest-ms", type=float, default=100.0, help="the producer may wait (default %(default)s)")
@@ -170,6 +183,8 @@ def main() -> int:
     missed, resting = 0, deque[Row]()
     with ExitStack() as all_rows:
         for name, kind in ((name, kind) for name in asked.rows for kind in kinds):
+            if name in BEFORE_LOGIN and kind != OURS:
+                continue
             row = all_rows.enter_context(Row(name, kind, asked.rest))
             row.attack(asked.seconds)
             resting.append(row)
