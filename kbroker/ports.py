@@ -404,6 +404,7 @@ class PeerFaultKind(Enum):
     OUT_OF_TURN = "what came is not the answer that was due"
     STRANGER = "at this address is a broker of another cluster, or another one of ours"
     UNSUPPORTED = "the broker does not serve this version"
+    NOT_LET_IN = "it does not let this broker log in"
     UNSPOKEN = "its listener has a security protocol in which this broker asks nothing"
 
 

@@ -5,5 +5,14 @@ Used by all that ask a broker something: brokers among themselves, the pipeline,
 """
 
 from kbroker.client.connection import Answer, Connection, ProtocolError, State, correlation_ids
+from kbroker.client.login import ClientLogin, LoginRefusedError
 
-__all__ = ["Answer", "Connection", "ProtocolError", "State", "correlation_ids"]
+__all__ = [
+    "Answer",
+    "ClientLogin",
+    "Connection",
+    "LoginRefusedError",
+    "ProtocolError",
+    "State",
+    "correlation_ids",
+]

@@ -739,7 +739,7 @@ class BrokerConfig(Settings):
         doc="Login module: whom PLAIN lets in (user_NAME), and as whom the broker logs in to others.",
     )
     sasl_mechanism_inter_broker_protocol: String = setting(
-        "GSSAPI", dynamic=PER_BROKER, unused=NOT_YET, doc="How brokers log in to each other."
+        "GSSAPI", dynamic=PER_BROKER, doc="How brokers log in to each other."
     )
     sasl_server_callback_handler_class: Class | None = setting(
         None, CALLBACKS, doc="Function that checks a password or a token, as module:function, or Kafka's class for it."
@@ -747,7 +747,6 @@ class BrokerConfig(Settings):
     sasl_login_callback_handler_class: Class | None = setting(
         None,
         CALLBACKS,
-        unused=NOT_YET,
         doc="Function that gives the broker a token to log in with (OAUTHBEARER), as module:function.",
     )
     sasl_server_max_receive_size: Int = setting(

@@ -102,6 +102,52 @@ def _mechanism(layers: BrokerLayers, of_listener: ListenerConfig, name: str) -> 
     return MechanismConfig(name, module, callback, int(reauth))
 
 
+class PeerLogin(NamedTuple):
+    """As whom a broker logs in at others. source: module:function that gives a token, with OAUTHBEARER.
+
+    is_token: user and password are a delegation token's.
+    """
+
+    mechanism: str
+    user: str = ""
+    password: str = ""
+    is_token: bool = False
+    source: str = ""
+
+    def __repr__(self) -> str:
+        return f"PeerLogin({self.mechanism}, {self.user!r})"
+
+    @property
+    def is_bearer(self) -> bool:
+        """Whether it shows a token."""
+        return self.mechanism == OAUTHBEARER
+
+
+def peer_login(layers: BrokerLayers, listener: str) -> PeerLogin:
+    """How a broker logs in at a listener of others that has this name. Raises: ConfigError."""
+    of_listener = resolve_listener(layers, listener)
+    config, mechanism = of_listener.config, of_listener.config.sasl_mechanism_inter_broker_protocol
+    if mechanism not in SERVED_MECHANISMS:
+        allowed = f"{', '.join(SERVED_MECHANISMS)}, for listener {listener}"
+        raise ConfigError([f"sasl.mechanism.inter.broker.protocol={mechanism}: allowed: {allowed}"])
+    prefix = f"{listener_prefix(listener)}{mechanism.lower()}."
+    texts: dict[str, str] = {}
+    for _, values in reversed(list(layers.by_strength())):
+        texts |= {key.removeprefix(prefix): text for key, text in values.items() if key.startswith(prefix)}
+    if mechanism == OAUTHBEARER:
+        source = texts.get("sasl.login.callback.handler.class", config.sasl_login_callback_handler_class) or ""
+        if ":" not in source:
+            raise ConfigError([f"{prefix}sasl.login.callback.handler.class={source}: allowed: module:function"])
+        return PeerLogin(mechanism, source=source)
+    module = module_of(f"{prefix}sasl.jaas.config", texts.get("sasl.jaas.config") or config.sasl_jaas_config)
+    options = {} if module is None else module.options
+    if not options.get("username") or "password" not in options:
+        allowed = "a login module with username and password, as whom this broker logs in at others"
+        raise ConfigError([f"{prefix}sasl.jaas.config: allowed: {allowed}"])
+    is_token = mechanism in SCRAM and options.get("tokenauth", "").lower() == "true"
+    return PeerLogin(mechanism, options["username"], options["password"], is_token)
+
+
 def module_of(key: str, text: str | None) -> Module | None:
     """The login module of a setting. Raises: ConfigError that says nothing of what is in it."""
     try:

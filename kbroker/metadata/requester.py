@@ -57,7 +57,7 @@ VERSIONS = {
 OF_COORDINATORS = frozenset({MARKERS, TRANSACTIONS})
 """Purposes that have the patience of request.timeout.ms; controllers have that of controller.socket.timeout.ms."""
 
-FOR_THE_OPERATOR = frozenset({PeerFaultKind.UNSUPPORTED, PeerFaultKind.UNSPOKEN})
+FOR_THE_OPERATOR = frozenset({PeerFaultKind.UNSUPPORTED, PeerFaultKind.UNSPOKEN, PeerFaultKind.NOT_LET_IN})
 """Faults that do not end by themselves."""
 
 

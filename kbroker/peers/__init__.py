@@ -5,6 +5,6 @@
 """
 
 from kbroker.peers.broker_connection import BrokerConnection, Link
-from kbroker.peers.broker_connections import PLAINTEXT, BrokerConnections
+from kbroker.peers.broker_connections import OF_SASL, PLAINTEXT, BrokerConnections
 
-__all__ = ["PLAINTEXT", "BrokerConnection", "BrokerConnections", "Link"]
+__all__ = ["OF_SASL", "PLAINTEXT", "BrokerConnection", "BrokerConnections", "Link"]

@@ -19,8 +19,9 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbroker.client import Connection, ProtocolError, State
+from kbroker.client import ClientLogin, Connection, LoginRefusedError, ProtocolError, State
 from kbroker.config.broker import SECURITY_PROTOCOLS
+from kbroker.config.given import ConfigError
 from kbroker.config.limits import MOST_PEER_BACKOFF_MS, PEER_BACKOFF_MS, PEER_SETUP_MS
 from kbroker.ports import BROKER_SOFTWARE, Endpoint, FlatRequest, PeerAnswer, PeerEvent, PeerFault, PeerFaultKind
 from protocol.message import DecodeError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from protocol.messages.metadata import MetadataResponse
 
 METADATA = 3
+RENEWED_AFTER = 80  # of a session's life, in percent: then a broker that wants to be shown again is connected to again
 METADATA_VERSIONS = range(4, 13)  # 4 is the first that can be asked not to create topics
 
 
@@ -63,7 +65,7 @@ class _Pending(NamedTuple):
 class BrokerConnection:
     """A connection to one broker. client: its end, as `make` makes it. dial: begins a link to `endpoint`.
 
-    spoken: the security protocols by which it may do so.
+    spoken: the security protocols by which it may do so. log_in: begins a login, where the broker wants one.
 
     tell: takes what became of each request, in order. Who dials calls `connected`, `received` and `lost`; `expire`
     is called when `next_deadline_ms` has come.
@@ -76,6 +78,7 @@ class BrokerConnection:
         cluster_id: str,
         make: Callable[[], Connection],
         spoken: Collection[int],
+        log_in: Callable[[BrokerConnection], ClientLogin],
         dial: Callable[[BrokerConnection], Link],
         tell: Callable[[BrokerConnection, PeerEvent], None],
     ) -> None:
@@ -84,6 +87,9 @@ class BrokerConnection:
         self.is_dropped = False  # nothing more is told of it
         self._cluster_id = cluster_id
         self._spoken = spoken
+        self._log_in = log_in
+        self._login: ClientLogin | None = None  # under way
+        self._renew_ms: int | None = None  # from then on connect again: the session is about to end
         self._dial = dial
         self._tell = tell
         self.client = make()
@@ -146,6 +152,8 @@ class BrokerConnection:
             return
         for answer in answers:
             self._answered(answer, now_ms)
+        if self.client.state is State.AUTHENTICATING and self._login is None:
+            self._begin_login(now_ms)
         if not self._is_ready and self.client.state is State.READY and not self.client.in_flight:
             self._ask_who_it_is(now_ms)
         self._go_on(now_ms)
@@ -183,6 +191,8 @@ class BrokerConnection:
     def _go_on(self, now_ms: int) -> None:
         """Do what can be done now for the head of the queue."""
         while self._queue and not self._is_asking:
+            if self._renew_ms is not None and now_ms >= self._renew_ms:
+                self._hang_up()
             if self._link is None:
                 self._connect(now_ms)
                 return
@@ -211,7 +221,9 @@ class BrokerConnection:
 
     def _answered(self, answer: Answer, now_ms: int) -> None:
         try:
-            if self._is_ready:
+            if self._login is not None:
+                self._go_on_with_login(self._login, answer, now_ms)
+            elif self._is_ready:
                 head = self._queue[0]
                 response = answer.read_flat() if head.is_flat else answer.decode()
                 self._failures = 0
@@ -233,9 +245,35 @@ class BrokerConnection:
     def _hang_up(self) -> None:
         link, self._link = self._link, None
         self._is_ready = self._is_asking = False
+        self._login = self._renew_ms = None
         if link is not None:
             link.close()
             self.client = self._make()
+
+    # -- showing who this broker is
+
+    def _begin_login(self, now_ms: int) -> None:
+        assert self._link is not None, self
+        try:
+            self._login = self._log_in(self)
+        except ConfigError as error:
+            self.fail(PeerFaultKind.NOT_LET_IN, "; ".join(error.lines), now_ms)
+        else:
+            self._link.send(self._login.begin())
+
+    def _go_on_with_login(self, login: ClientLogin, answer: Answer, now_ms: int) -> None:
+        assert self._link is not None, self
+        try:
+            request = login.answered(answer)
+        except LoginRefusedError as error:
+            self.fail(PeerFaultKind.NOT_LET_IN, str(error), now_ms)
+            return
+        if request:
+            self._link.send(request)
+            return
+        self._login = None
+        if login.lifetime_ms:
+            self._renew_ms = now_ms + login.lifetime_ms * RENEWED_AFTER // 100
 
     # -- greeting
 

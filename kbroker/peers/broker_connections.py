@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kbroker.client import Connection, correlation_ids
+from kbroker.client import ClientLogin, Connection, correlation_ids
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.peers.broker_connection import BrokerConnection, Link
 from kbroker.ports import PeerFaultKind
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 PLAINTEXT = SECURITY_PROTOCOLS.index("PLAINTEXT")
+OF_SASL = frozenset(each for each, name in enumerate(SECURITY_PROTOCOLS) if name.startswith("SASL_"))
 
 
 class BrokerConnections:
@@ -73,9 +74,10 @@ class BrokerConnections:
             connection.fail(PeerFaultKind.RESET, f"it is at {endpoint.host}:{endpoint.port} now", now_ms)
             connection = None
         if connection is None:
-            make = partial(self.make_client, f"{self._name}-{purpose}", correlation_ids())
+            logs_in = endpoint.security_protocol in OF_SASL
+            make = partial(self.make_client, f"{self._name}-{purpose}", correlation_ids(), logs_in)
             connection = BrokerConnection(
-                broker_id, endpoint, self._cluster_id, make, self.spoken, self.dial, self._told
+                broker_id, endpoint, self._cluster_id, make, self.spoken, self.log_in, self.dial, self._told
             )
             self._connections[broker_id, purpose] = connection
         connection.send(request, version, token, timeout_ms, now_ms)
@@ -104,9 +106,13 @@ class BrokerConnections:
 
     # -- for a subclass, which connects
 
-    def make_client(self, client_id: str, numbers: Iterator[int]) -> Connection:
+    def make_client(self, client_id: str, numbers: Iterator[int], logs_in: bool) -> Connection:
         """A client's end of one connection. numbers: of requests, which go on from one to the next."""
-        return Connection(client_id, numbers=numbers)
+        return Connection(client_id, numbers=numbers, authenticates=logs_in)
+
+    def log_in(self, connection: BrokerConnection) -> ClientLogin:
+        """What shows a broker who this one is, on a connection to a listener that asks for it. Raises: ConfigError."""
+        raise NotImplementedError
 
     def dial(self, connection: BrokerConnection) -> Link:
         """Begin a connection to `connection.endpoint`; tell the connection, later, what comes of it."""

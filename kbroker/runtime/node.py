@@ -74,6 +74,7 @@ MOST_NAMED = 5  # partitions in one line
 STORE_RETRY_S = 1.0  # after a failure to write it
 FIRST_NODE_ID = 1
 CLUSTER_ID_BYTES = 16
+FIRST_OF_SASL = SECURITY_PROTOCOLS.index("SASL_PLAINTEXT")  # they follow those without a login, in the same order
 MOST_ANSWER_FRAMES = 2  # an answer of another broker holds what a request brought it, and something around it
 
 
@@ -173,10 +174,15 @@ class Node:
     def _check_logins(self) -> None:
         """Raises: ConfigError for a listener whose clients cannot log in."""
         if self._sasl:
-            from kbroker.config.sasl import sasl_config  # most brokers have no such listener
+            from kbroker.config.sasl import peer_login, sasl_config  # most brokers have no such listener
 
-            for name in self._sasl:
-                sasl_config(self.layers, name)
+            enabled = {name: sasl_config(self.layers, name).mechanisms for name in self._sasl}
+            of_brokers = {self.listeners.inter_broker, self.listeners.control_plane or ""} & enabled.keys()
+            for name in of_brokers if self._is_in_cluster else ():
+                mechanism = peer_login(self.layers, name).mechanism
+                if mechanism not in enabled[name]:
+                    allowed = f"one of sasl.enabled.mechanisms of listener {name} ({', '.join(enabled[name])})"
+                    raise ConfigError([f"sasl.mechanism.inter.broker.protocol={mechanism}: allowed: {allowed}"])
 
     def _choose_identity(self) -> None:
         """broker.id if it is given, else what the directories were made with, else 1; their cluster, or a new one."""
@@ -506,6 +512,11 @@ class Node:
             peers = self._peers = SocketPeers(name, loop, clock, self._name_pool, deliver, most_bytes)
             if self._tls is not None:
                 peers.transports[SECURITY_PROTOCOLS.index("SSL")] = self._tls.connect
+            if self._sasl:
+                from kbroker.runtime.peer_logins import PeerLogins
+
+                peers.logins = PeerLogins(lambda: configs.layers, host.random)
+                peers.transports |= {each + FIRST_OF_SASL: make for each, make in tuple(peers.transports.items())}
             peers.cut(self._unreachable)
             return peers
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kbroker.client import Connection
+from kbroker.client import ClientLogin, Connection
 from kbroker.config import ConfigError
-from kbroker.peers import PLAINTEXT, BrokerConnections
+from kbroker.peers import OF_SASL, PLAINTEXT, BrokerConnections
 from kbroker.ports import PeerFaultKind
 from kbroker.runtime.memory import empty_buffer
 from kbroker.runtime.transport import PlaintextTransport, WantReadError, WantWriteError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kbroker.ports import Clock, Endpoint, PeerEvent
     from kbroker.runtime.disk_pool import DiskPool
     from kbroker.runtime.loop import Loop
+    from kbroker.runtime.peer_logins import PeerLogins
     from kbroker.runtime.transport import Transport
 
     MakeTransport = Callable[[socket.socket, Endpoint], Transport]
@@ -41,7 +42,7 @@ class SocketPeers(BrokerConnections):
 
     most_frame_bytes: of one answer. unreachable: brokers that no connection gets to, for a test wants it so.
     transports: by security protocol, what makes one of a connected socket and where that is connected to. Others are
-    not spoken.
+    not spoken. logins: for those of SASL.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class SocketPeers(BrokerConnections):
         pool: DiskPool,
         post: Callable[[PeerEvent], None],
         most_frame_bytes: int,
+        logins: PeerLogins | None = None,
     ) -> None:
         super().__init__(name, clock.now_ms, post)
         self.loop = loop
         self.pool = pool
+        self.logins = logins
         self._most_frame_bytes = most_frame_bytes
         self._receive_view = empty_buffer(RECEIVE_BYTES)  # most brokers have no others
         self.unreachable: frozenset[int] = frozenset()
@@ -65,10 +68,17 @@ class SocketPeers(BrokerConnections):
         self._silences = 0
         self._wake = loop.timer(self.expire)
 
-    def make_client(self, client_id: str, numbers: Iterator[int]) -> Connection:
+    def make_client(self, client_id: str, numbers: Iterator[int], logs_in: bool) -> Connection:
         """One that receives where all do, an answer of so many bytes at most."""
         view, most_bytes = self._receive_view, self._most_frame_bytes
-        return Connection(client_id, numbers=numbers, receive_view=view, most_frame_bytes=most_bytes)
+        return Connection(
+            client_id, numbers=numbers, receive_view=view, most_frame_bytes=most_bytes, authenticates=logs_in
+        )
+
+    def log_in(self, connection: BrokerConnection) -> ClientLogin:
+        """By the settings of the listener. Raises: ConfigError."""
+        assert self.logins is not None, connection
+        return self.logins.begin(connection.endpoint.listener, connection.client)
 
     def dial(self, connection: BrokerConnection) -> Link:
         """A connection, begun in the next turn of the loop."""
@@ -155,8 +165,10 @@ class SocketLink:
         if self._connection.broker_id in self._peers.unreachable:
             self._lost("cut off")
             return
+        logins, listener = self._peers.logins, self._connection.endpoint.listener
+        waits = self._connection.endpoint.security_protocol in OF_SASL and logins is not None and logins.waits(listener)
         found = _literal(host, port)
-        if found is not None:
+        if found is not None and not waits:
             self._addresses.append(found)
             self._connect()
             return
@@ -165,6 +177,11 @@ class SocketLink:
 
         def look_up() -> None:
             if self._is_closed:  # it has waited for other look-ups longer than the connection has for it
+                return
+            if waits and logins is not None:
+                logins.prepare(listener)
+            if found is not None:
+                addresses.append(found)
                 return
             addresses.extend(
                 (family, name)  # type: ignore[misc]  # AF_INET and AF_INET6 have these forms
