@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import crowds, java_rows, pairs, rows
+from benchmarks.harness import crowds, java_rows, pairs, rows, tls_rows
 
-ALL: tuple[type[rows.Row], ...] = (*rows.BUDGETED, *rows.WATCHED, *crowds.ROWS, *pairs.ROWS, *java_rows.ROWS)
+ALL: tuple[type[rows.Row], ...] = (
+    *rows.BUDGETED,
+    *tls_rows.ROWS,
+    *rows.WATCHED,
+    *crowds.ROWS,
+    *pairs.ROWS,
+    *java_rows.ROWS,
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Sequence
@@ -94,8 +95,10 @@ def fetch_frame(topic: str, *, max_wait_ms: int, partition_bytes: int, min_bytes
 class Connection(BlockingConnection):
     """To one broker: it asks, for what is not measured, and sends frames made beforehand, for what is."""
 
-    def __init__(self, host: str, port: int) -> None:
-        super().__init__(connect(host, port, TIMEOUT_S), CLIENT_ID, answer_s=TIMEOUT_S)
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        sock = connect(host, port, TIMEOUT_S)
+        sock = sock if tls is None else tls.wrap_socket(sock, server_hostname=host)
+        super().__init__(sock, CLIENT_ID, answer_s=TIMEOUT_S)
         self._frames = Frames(self.socket)
 
     def frame(self) -> memoryview:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from kbroker.ports import Buffer
 
 RECORD_BYTES = 16 << 10  # of plain text in one record
-CHUNK_BYTES = 64 << 10  # enciphered, or received, at a time: what OpenSSL's buffers grow to for each connection
+CHUNK_BYTES = 64 << 10  # enciphered at a time: what OpenSSL's buffer grows to for each connection
+SCRATCH_BYTES = 128 << 10  # received at a time: five requests of a producer with batches of 16 KB
 PORTION_BYTES = 256 << 10  # taken by one call: then others get their turn
 
 MakeObject = Callable[[ssl.MemoryBIO, ssl.MemoryBIO], ssl.SSLObject]
@@ -35,7 +36,7 @@ class SslTransport:
     """See above. Source of the rules: transport.py.
 
     make: an SSLObject over two buffers, what comes in and what goes out. shaken: takes it after the handshake. scratch:
-    CHUNK_BYTES of memory to receive into, of the loop's. ended: takes it when the transport is closed after that.
+    SCRATCH_BYTES of memory to receive into, of the loop's. ended: takes it when the transport is closed after that.
     """
 
     sends_files = False

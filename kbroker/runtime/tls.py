@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.broker.session import Principal
 from kbroker.config import BrokerLayers, ConfigError, ListenerConfig, Listeners, resolve_listener
-from kbroker.runtime.ssl_transport import CHUNK_BYTES, SslTransport, why_no_tls
+from kbroker.runtime.ssl_transport import SCRATCH_BYTES, SslTransport, why_no_tls
 from kbroker.security.certificates import Certificate, java_name, read_certificate
 from kbroker.security.cipher_suites import TLS_1_3, openssl_name
 from kbroker.security.principal_rules import PrincipalRules
@@ -161,7 +161,7 @@ class Tls:
         self._among_brokers = {listeners.inter_broker, listeners.control_plane} if in_cluster else set()
         self._loaded: dict[str, ListenerTls] = {}
         self._sessions: dict[tuple[str, int], tuple[ssl.SSLContext, ssl.SSLSession]] = {}  # of other brokers
-        self._scratch = memoryview(bytearray(CHUNK_BYTES))
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         faults: list[str] = []
         for name in self._protocols:
             try:

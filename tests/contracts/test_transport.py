@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from kbroker.runtime.ssl_transport import CHUNK_BYTES, SslTransport
+from kbroker.runtime.ssl_transport import SCRATCH_BYTES, SslTransport
 from kbroker.runtime.transport import PlaintextTransport, Transport, WantReadError, WantWriteError
 from tests.certificates import Authority
 from tests.runtime.veiled_transport import VeiledTransport
@@ -24,7 +24,7 @@ from tests.runtime.veiled_transport import VeiledTransport
 Kind = Callable[[socket.socket, socket.socket], tuple[Transport, Transport]]
 PATIENCE_S = 10.0
 ROOM_BYTES = 1 << 16
-SCRATCH = memoryview(bytearray(CHUNK_BYTES))
+SCRATCH = memoryview(bytearray(SCRATCH_BYTES))
 
 
 def tls(version: ssl.TLSVersion, server: socket.socket, client: socket.socket) -> tuple[Transport, Transport]:
