@@ -63,11 +63,7 @@ def _why_not(update: FeatureUpdateKey, version: int) -> str:
 
 
 def _refuse(request: UpdateFeaturesRequest, code: ErrorCode, text: str, version: int) -> UpdateFeaturesResponse:
-    results = [
-        UpdatableFeatureResult(feature=each.feature, error_code=code, error_message=text)
-        for each in request.feature_updates
-    ]
-    return UpdateFeaturesResponse(error_code=code, error_message=text, results=results)
+    return UpdateFeaturesResponse(error_code=code, error_message=text, results=[])
 
 
 ROUTES = (Route(57, UpdateFeaturesRequest, 0, 1, update_features, _refuse, (cluster(Operation.ALTER),)),)

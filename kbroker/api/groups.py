@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 
 BATCHED_SINCE = 4  # FindCoordinator: several keys a request
 MESSAGE_SINCE = 6  # of DescribeGroups
-MANY_GROUPS_SINCE = 8  # OffsetFetch
+HAS_ERROR_SINCE, MANY_GROUPS_SINCE = 2, 8  # OffsetFetch
 TOPIC_IDS_SINCE = 10  # OffsetCommit, OffsetFetch
 
 
@@ -393,6 +393,8 @@ def _refuse_commit(request: OffsetCommitRequest, code: ErrorCode, text: str, ver
 
 def _refuse_offset_fetch(request: OffsetFetchRequest, code: ErrorCode, text: str, version: int) -> OffsetFetchResponse:
     """Before version 2 the response has no error of its own: every partition carries it."""
+    if HAS_ERROR_SINCE <= version < MANY_GROUPS_SINCE:
+        return OffsetFetchResponse(error_code=code, topics=[])
     if version >= MANY_GROUPS_SINCE:
         return OffsetFetchResponse(
             groups=[
@@ -400,6 +402,10 @@ def _refuse_offset_fetch(request: OffsetFetchRequest, code: ErrorCode, text: str
                 for group in request.groups
             ]
         )
+    return _refuse_named_offsets(request, code, text, version)
+
+
+def _refuse_named_offsets(request: OffsetFetchRequest, code: ErrorCode, text: str, version: int) -> OffsetFetchResponse:
     topics = [
         OffsetFetchResponseTopic(
             name=topic.name,
@@ -529,7 +535,7 @@ READ_GROUP = Whole((Operation.READ,), GROUP, lambda request: request.group_id)
 MEMBERS_NEED = (READ_GROUP,)
 COMMITS_NEED = READ_GROUP, for_each(Operation.READ, TOPIC, "topics", "topics", topic_name)
 SHOWN_OFFSETS = Hides(*DESCRIBE_TOPIC, "topics", lambda topic: topic.name)
-NAMED_OFFSETS = for_each(*DESCRIBE_TOPIC, "topics", "topics", topic_name)
+NAMED_OFFSETS = for_each(*DESCRIBE_TOPIC, "topics", "topics", topic_name, by=_refuse_named_offsets)
 FETCHES_NEED = (
     Whole(
         (Operation.DESCRIBE,),

@@ -125,13 +125,35 @@ def _moving(indexes: Sequence[int], partitions: Mapping[int, Assignment]) -> lis
 def _refuse_alter(
     request: AlterPartitionReassignmentsRequest, code: ErrorCode, text: str, version: int
 ) -> AlterPartitionReassignmentsResponse:
-    return AlterPartitionReassignmentsResponse(error_code=code, error_message=text, responses=[])
+    responses = [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                ReassignablePartitionResponse(partition_index=each.partition_index, error_code=code, error_message=text)
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=text, responses=responses)
 
 
 def _refuse_list(
     request: ListPartitionReassignmentsRequest, code: ErrorCode, text: str, version: int
 ) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse(error_code=code, error_message=text, topics=[])
+    topics = [
+        OngoingTopicReassignment(
+            name=topic.name,
+            partitions=[
+                OngoingPartitionReassignment(
+                    partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[]
+                )
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics or ()
+    ]
+    return ListPartitionReassignmentsResponse(error_code=code, error_message=text, topics=topics)
 
 
 NEEDS_TO_LIST = (cluster(Operation.DESCRIBE),)

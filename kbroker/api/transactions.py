@@ -373,15 +373,8 @@ def list_transactions(request: ListTransactionsRequest, call: Call) -> ListTrans
 def _refuse_add(
     request: AddPartitionsToTxnRequest, code: ErrorCode, text: str, version: int
 ) -> AddPartitionsToTxnResponse:
-    if request.transactions:
-        results = [
-            AddPartitionsToTxnResult(
-                transactional_id=each.transactional_id,
-                topic_results=topic_results(dict.fromkeys(_partitions(each.topics), code)),
-            )
-            for each in request.transactions
-        ]
-        return AddPartitionsToTxnResponse(error_code=code, results_by_transaction=results)
+    if version >= BATCHED_SINCE:
+        return AddPartitionsToTxnResponse(error_code=code)
     codes = dict.fromkeys(_partitions(request.v3_and_below_topics), code)
     return AddPartitionsToTxnResponse(error_code=code, results_by_topic_v3_and_below=topic_results(codes))
 

@@ -61,7 +61,7 @@ def test_version_0_says_whether_a_downgrade_is_allowed(allowed: bool, why: str) 
 def test_only_the_controller_looks_at_updates() -> None:
     update = FeatureUpdateKey(feature="a", max_version_level=1)
     told = Cluster(1, 2).ask(UpdateFeaturesRequest(feature_updates=[update]), 1, 2)
-    assert (told.error_code, told.results[0].error_code) == (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER)
+    assert (told.error_code, told.results) == (ErrorCode.NOT_CONTROLLER, [])
 
 
 @pytest.mark.parametrize("api", [55, 74], ids=["DescribeQuorum", "ListConfigResources"])
