@@ -556,7 +556,12 @@ class Node:
             from kbroker.runtime.monitoring import Monitoring
 
             self._monitoring = Monitoring(loop, self.core, self.server, self._monitored)
-        broker.on(BrokerConfigChanged, lambda fact, now_ms: self.server.limit(_limits(configs.broker, host.shares)))
+        self._follow_settings(configs)
+
+    def _follow_settings(self, configs: Configs) -> None:
+        """Do as the settings say when they change."""
+        broker, shares = self.broker, self._host.shares
+        broker.on(BrokerConfigChanged, lambda fact, now_ms: self.server.limit(_limits(configs.broker, shares)))
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self._pool.allow(self._disk_threads(configs.broker)))
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self._advertise(configs.broker))
         if self._tls is not None:
