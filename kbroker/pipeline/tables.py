@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from kbroker.pipeline import counts, jars, kafka, manifests
 from kbroker.pipeline.counts import KINDS, QUARANTINE, RECORDS, Counts
@@ -44,7 +44,7 @@ class Table(ABC):
     def begin(self, columns: StructType, partition_by: Sequence[str]) -> None:
         """Make the table. Raises PipelineError for what it cannot be partitioned by."""
         parts = ", ".join(self._partition(each, columns) for each in partition_by or self.partitions)
-        fields = ", ".join(f"{_quoted(each.name)} {each.dataType.simpleString()}" for each in columns.fields)
+        fields = ", ".join(f"{_quoted(each.name)} {_ddl(each.dataType)}" for each in columns.fields)
         self._sql(f"CREATE TABLE {self.name} ({fields}) USING {self.form} PARTITIONED BY ({parts}) {self._properties}")
 
     _properties = ""
@@ -328,6 +328,17 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def _ddl(kind: DataType) -> str:
+    """A type as Spark reads it: names of fields may have any characters."""
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{_quoted(each.name)}: {_ddl(each.dataType)}' for each in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{_ddl(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_ddl(kind.keyType)}, {_ddl(kind.valueType)}>"
+    return kind.simpleString()
+
+
 def _changes(now: StructType, wanted: StructType, path: str = "") -> Iterator[str]:
     """How a table becomes one that holds rows of these columns, as clauses of ALTER TABLE."""
     there = {each.name: each.dataType for each in now.fields}
@@ -336,7 +347,7 @@ def _changes(now: StructType, wanted: StructType, path: str = "") -> Iterator[st
         if field.name in there:
             yield from _deeper(there[field.name], field.dataType, name)
         else:
-            yield f"ADD COLUMN {name} {field.dataType.simpleString()}"
+            yield f"ADD COLUMN {name} {_ddl(field.dataType)}"
 
 
 def _deeper(now: DataType, wanted: DataType, path: str) -> Iterator[str]:
@@ -344,5 +355,7 @@ def _deeper(now: DataType, wanted: DataType, path: str) -> Iterator[str]:
         yield from _changes(now, wanted, f"{path}.")
     elif isinstance(now, ArrayType) and isinstance(wanted, ArrayType):
         yield from _deeper(now.elementType, wanted.elementType, f"{path}.element")
+    elif isinstance(now, MapType) and isinstance(wanted, MapType):
+        yield from _deeper(now.valueType, wanted.valueType, f"{path}.value")
     elif now.simpleString() != wanted.simpleString():
         yield f"ALTER COLUMN {path} TYPE {wanted.simpleString()}"

@@ -199,6 +199,24 @@ def test_a_registry_that_is_away_is_missed_only_where_something_is_new(
         archived(spark, source, topic, tmp_path, Away(registry._url))
 
 
+def test_tables_follow_the_schemas(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path, registry: Counting
+) -> None:
+    kind, subject = archive.Kind("delta"), f"{topic}-value"
+    names: dict[str, Any] = {"first-name": {"type": "string"}}
+    one = registry.register(subject, {"type": "object", "properties": names}, "JSON")
+    put(cluster, topic, framed(one, b'{"first-name": "a"}'), b"no", framed(9996, b""))
+    assert archived(spark, source, topic, tmp_path, registry, kind=kind)["quarantined"] == 2
+    names |= {"of": {"type": "object", "properties": {"x-y": {"type": "integer"}}}}
+    two = registry.register(subject, {"type": "object", "properties": names}, "JSON")
+    put(cluster, topic, framed(two, b'{"first-name": "b", "of": {"x-y": 1}}'))
+    assert archived(spark, source, topic, tmp_path, registry, kind=kind)["records"] == 1
+    rows = spark.read.format("delta").load(str(tmp_path / "records")).orderBy("offset").select("value_data").collect()
+    found = [row.value_data.asDict(recursive=True) for row in rows]
+    assert found == [{"first-name": "a", "of": None}, {"first-name": "b", "of": {"x-y": 1}}]
+    assert audit.audit(spark, str(tmp_path), source, {topic: topic})["equal"]
+
+
 def test_profile_shows_schemas_over_time(
     spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path, registry: Counting
 ) -> None:
