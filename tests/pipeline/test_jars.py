@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kbroker.pipeline import jars
+from kbroker.pipeline import archive, jars
 from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.wire import Cluster
+from tests.pipeline.given import fill, records
 
 
 def test_a_session_has_the_jars_of_the_folder_that_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,3 +54,12 @@ def test_packages_that_cannot_be_had_are_told(package: str, why: str, monkeypatc
     monkeypatch.setattr("pyspark.__version__", "4.2.0")
     with pytest.raises(PipelineError, match=why):
         jars.settings(packages=[package])
+
+
+def test_jars_that_the_session_lacks_are_told(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(10)])
+    with pytest.raises(PipelineError, match="the session lacks iceberg's jars: give --packages iceberg, or --jars"):
+        archive.archive(spark, source, [topic], str(tmp_path), until_now=True, kind=archive.Kind("iceberg"))
+    assert not tmp_path.joinpath("_manifest").exists()

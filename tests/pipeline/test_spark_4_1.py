@@ -11,7 +11,7 @@ import pytest
 
 from compat_tests import environments
 
-LONG_S = 600
+LONG_S = 1200
 pytestmark = pytest.mark.slow
 
 
