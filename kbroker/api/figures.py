@@ -19,6 +19,7 @@ from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.broker.broker import Broker
+    from kbroker.broker.logins import Logins
     from kbroker.groups.group import Group
     from kbroker.metadata.store import LeaderIsr
 
@@ -72,6 +73,8 @@ def figures_of(broker: Broker, delayed: Counter[str]) -> Iterator[Family]:
     """All families. delayed: how many requests are parked, by API."""
     yield from _broker(broker)
     yield from _requests(broker, delayed)
+    if broker.logins is not None:
+        yield from _logins(broker.logins)
     yield from _replicas(broker)
     yield from _controller(broker)
     yield from _logs(broker)
@@ -125,6 +128,28 @@ def _requests(broker: Broker, delayed: Counter[str]) -> Iterator[Family]:
         "gauge",
         "Requests that wait for something to happen, or for their time to end.",
         [Sample(delayed[name], (("delayedOperation", name),)) for name in sorted({"Produce", "Fetch", *delayed})],
+    )
+
+
+def _logins(logins: Logins) -> Iterator[Family]:
+    stem = "kafka_server_socketservermetrics_"
+    yield Family(
+        f"{stem}successful_authentication_total",
+        "counter",
+        "Logins by SASL.",
+        [
+            Sample(count, (("listener", listener), ("mechanism", mechanism)))
+            for (listener, mechanism), count in sorted(logins.succeeded.items())
+        ],
+    )
+    yield Family(
+        f"{stem}failed_authentication_total",
+        "counter",
+        "Logins by SASL that failed, by reason; the mechanism is empty before it was agreed on.",
+        [
+            Sample(count, (("listener", listener), ("mechanism", mechanism), ("reason", reason)))
+            for (listener, mechanism, reason), count in sorted(logins.failed.items())
+        ],
     )
 
 

@@ -165,6 +165,8 @@ def _add_parts(broker: Broker, requester: Requester, world: Surroundings) -> Non
     plane, replicas = broker.plane, broker.replicas
     if broker.config.authorizer_class_name:
         _add_access_rules(broker, broker.config, scheduler)
+    if broker.config.delegation_token_secret_key:
+        _add_delegation_tokens(broker, broker.config, scheduler)
     broker.add(requester)
     broker.leaving = ControlledShutdown(plane, replicas, requester, clock, scheduler)
     broker.add(broker.leaving)
@@ -178,3 +180,12 @@ def _add_access_rules(broker: Broker, config: BrokerConfig, scheduler: Scheduler
 
     plane = broker.plane
     broker.auth_helper.authorizer = plane.keep(lambda steps: AclAuthorizer(config, steps, scheduler, plane.admin.start))
+
+
+def _add_delegation_tokens(broker: Broker, config: BrokerConfig, scheduler: Scheduler) -> None:
+    from kbroker.broker.delegation_tokens import DelegationTokens  # most brokers have no key for them
+
+    plane, clock, random = broker.plane, broker.clock, broker.random
+    broker.delegation_tokens = plane.keep(
+        lambda steps: DelegationTokens(config, steps, scheduler, plane.admin.start, clock, random)
+    )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.controlled_shutdown import ControlledShutdown
     from kbroker.broker.coordinators import LateCoordinator
+    from kbroker.broker.delegation_tokens import DelegationTokens
     from kbroker.broker.facts import FactQueue, Handler, Part
     from kbroker.broker.fetch_sessions import FetchSessions
     from kbroker.broker.jobs import Job, Owner
@@ -90,6 +91,7 @@ class Broker:
         self.strict = strict
         self.fetch_regions = fetch_regions
         self.auth_helper = AuthHelper()
+        self.delegation_tokens: DelegationTokens | None = None  # where there is a key to sign them with
         self.logins: Logins | None = None  # where a listener speaks SASL
         self.counters = Counters()
         self.openings = Openings(self.give)

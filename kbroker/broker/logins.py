@@ -40,6 +40,7 @@ from protocol.messages.handshake import SaslAuthenticateResponse
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from kbroker.broker.delegation_tokens import DelegationTokens
     from kbroker.broker.facts import Handler, Tell, Ticket
     from kbroker.broker.jobs import Job, Owner
     from kbroker.broker.session import Session
@@ -90,8 +91,10 @@ class Logins:
         tell: Tell,
         beside: Callable[[Job, Owner], None],
         fetch: Callable[[str], bytes],
+        tokens: DelegationTokens | None = None,
     ) -> None:
         """Raises: ConfigError."""
+        self._tokens = tokens
         self._fetch = fetch
         self._scheduler = scheduler
         self.succeeded: Counter[tuple[str, str]] = Counter()
@@ -182,7 +185,9 @@ class Logins:
     # -- credentials
 
     def _find(self, mechanism: str, user: str, is_token: bool) -> Credential | None:
-        text = None if is_token else self._entities.of(user_path(user)).get(mechanism)
+        if is_token:
+            return None if self._tokens is None else self._tokens.credential(mechanism, user)
+        text = self._entities.of(user_path(user)).get(mechanism)
         try:
             return None if text is None else read_credential(mechanism, text)
         except ValueError:

@@ -47,7 +47,6 @@ SLICES = "groups are loaded in slices of 256 KiB, between other requests"
 NO_RATES = "new connections are not counted yet"
 NO_REPLICAS = "this part of replication is not there yet"
 NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
-NOT_YET = "only PLAIN and SCRAM are there yet"
 NO_PLUGINS = "Java classes cannot be loaded"
 AUTHORIZERS = (
     "kafka.security.authorizer.AclAuthorizer",
@@ -782,21 +781,19 @@ class BrokerConfig(Settings):
     delegation_token_secret_key: Password | None = setting(
         None,
         fallbacks=(("delegation.token.master.key", 1),),
-        unused=NOT_YET,
         doc="Secret that all brokers sign delegation tokens with; without it there are none.",
     )
     delegation_token_master_key: Password | None = setting(None, doc="The older name of delegation.token.secret.key.")
     delegation_token_max_lifetime_ms: Long = setting(
         7 * 24 * HOUR_MS,
         at_least(1),
-        unused=NOT_YET,
         doc="Longest life of a delegation token, however often it is renewed.",
     )
     delegation_token_expiry_time_ms: Long = setting(
-        24 * HOUR_MS, at_least(1), unused=NOT_YET, doc="How long a delegation token lives unless it is renewed."
+        24 * HOUR_MS, at_least(1), doc="How long a delegation token lives unless it is renewed."
     )
     delegation_token_expiry_check_interval_ms: Long = setting(
-        HOUR_MS, at_least(1), unused=NOT_YET, doc="How often expired delegation tokens are removed."
+        HOUR_MS, at_least(1), doc="How often expired delegation tokens are removed."
     )
 
 

@@ -581,7 +581,16 @@ class Node:
         entities = broker.plane.notices.entities
         try:
             broker.logins = Logins(
-                self._sasl, configs, entities, clock, random, scheduler, broker.tell, beside, fetch_now
+                self._sasl,
+                configs,
+                entities,
+                clock,
+                random,
+                scheduler,
+                broker.tell,
+                beside,
+                fetch_now,
+                broker.delegation_tokens,
             )
         except ConfigError as error:
             raise StartupError("; ".join(error.lines)) from None

@@ -51,6 +51,7 @@ class SaslWorld(World):
             self.broker.tell,
             self._give_beside,
             self.fetch,
+            self.broker.delegation_tokens,
         )
         self.broker.add(logins)
         self.logins = logins

@@ -323,3 +323,15 @@ def test_a_client_that_goes_while_it_is_asked_about_is_forgotten() -> None:
     client.hang_up()
     world.run_beside()
     assert not world.logins.succeeded
+
+
+def test_logins_are_counted_for_who_watches(world: SaslWorld) -> None:
+    world.client().log_in_plain("alice", "alice-secret")
+    client = world.client()
+    client.handshake("PLAIN")
+    client.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 2)
+    told = {family.name: list(family.samples) for family in world.core.figures() if "authentication" in family.name}
+    assert [(name.rpartition("metrics_")[2], found[0].value) for name, found in told.items()] == [
+        ("successful_authentication_total", 1),
+        ("failed_authentication_total", 1),
+    ]
