@@ -9,7 +9,7 @@ broker. Whoever made it or may renew it can put off its end, up to its last day.
 | `/delegation_token/tokens/ID` | a token, version 3 of its JSON |
 | `/delegation_token/token_changes/token_change_N` | the id of a token that has changed |
 
-Tokens that have ended are removed by an alarm, on each broker. Source: DelegationTokenManager and ZkData of Apache Kafka
+Tokens that have ended are removed by an alarm, on each broker. Source: DelegationTokenManager, ZkData of Apache Kafka
 3.9, by behaviour.
 """
 

@@ -92,6 +92,14 @@ NEEDED: dict[str, set[tuple[Operation, ResourceType]]] = {
     "ControlledShutdown": {(ACTION, CLUSTER)},
     "AlterPartition": {(ACTION, CLUSTER)},
     "AllocateProducerIds": {(ACTION, CLUSTER)},
+    "DescribeUserScramCredentials": {(DESCRIBE, CLUSTER)},
+    "AlterUserScramCredentials": {(ALTER, CLUSTER)},
+    "CreateDelegationToken": set(),  # for the sender's own; CREATE_TOKENS of a user for another's
+    "RenewDelegationToken": set(),  # the owner's and the renewers'
+    "ExpireDelegationToken": set(),  # likewise
+    "DescribeDelegationToken": set(),  # of those that do not concern the sender DESCRIBE, or DESCRIBE_TOKENS of the user
+    "SaslHandshake": set(),  # come before anything is known of who asks
+    "SaslAuthenticate": set(),
     "ApiVersions": set(),  # comes before anything is known of who asks
     "DescribeCluster": set(),  # each client may see the brokers; DESCRIBE of the cluster shows what else it may do
 }
