@@ -97,7 +97,7 @@ NEEDED: dict[str, set[tuple[Operation, ResourceType]]] = {
     "CreateDelegationToken": set(),  # for the sender's own; CREATE_TOKENS of a user for another's
     "RenewDelegationToken": set(),  # the owner's and the renewers'
     "ExpireDelegationToken": set(),  # likewise
-    "DescribeDelegationToken": set(),  # of those that do not concern the sender DESCRIBE, or DESCRIBE_TOKENS of the user
+    "DescribeDelegationToken": set(),  # of others: DESCRIBE, or DESCRIBE_TOKENS of their owner
     "SaslHandshake": set(),  # come before anything is known of who asks
     "SaslAuthenticate": set(),
     "ApiVersions": set(),  # comes before anything is known of who asks
