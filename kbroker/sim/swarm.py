@@ -87,6 +87,7 @@ class Swarm:
         founder.topics = self.topics
         self.keepers = [self._keeper(chance)] if chance.random() < 0.6 else []
         self.clients: list[Client] = [founder, *self.producers, *self.consumers, *self.members, *self.keepers]
+        self.clients += self._make_others()
         names = [client.name for client in self.clients]
         self.faults = Faults(self.world, self.net, self.machines, names)
 
@@ -98,6 +99,10 @@ class Swarm:
 
     def _make_settings(self, chance: random.Random) -> dict[str, str]:
         return settings_of(chance)
+
+    def _make_others(self) -> list[Client]:
+        """Clients that only some kinds of worlds have."""
+        return []
 
     def _new_producer(self, name: str) -> Producer:
         return Producer(name, self.world, self.net, self.machines, self.checks)

@@ -2,8 +2,9 @@
 
 With the same options, `scripts/sim transactions` runs worlds of transactions (`kbroker/sim/exactly_once.py`),
 `scripts/sim replicated` of replicated topics (`kbroker/sim/replicated.py`), `scripts/sim moving` of replicas that move
-between log directories and are compacted (`kbroker/sim/moving.py`), and `scripts/sim storage` of compaction, conversion
-and old clients (`kbroker/sim/storage.py`).
+between log directories and are compacted (`kbroker/sim/moving.py`), `scripts/sim storage` of compaction, conversion
+and old clients (`kbroker/sim/storage.py`), and `scripts/sim ruled` of access rules that change
+(`kbroker/sim/ruled.py`).
 
 Runs seeds one after the other, from a random one on unless told, until there were enough or one fails; then prints
 what happened last, and the seed that brings it back. `--seed S` runs that one world and shows all of it.
@@ -28,6 +29,7 @@ from kbroker.sim.exactly_once import ExactlyOnce
 from kbroker.sim.moving import Moving
 from kbroker.sim.play import perform_on
 from kbroker.sim.replicated import ReplicatedSwarm
+from kbroker.sim.ruled import Ruled
 from kbroker.sim.storage import Storage
 from kbroker.sim.swarm import Swarm
 from kbroker.sim.world import Broken
@@ -100,6 +102,7 @@ WORLDS: dict[str, type[Lived]] = {
     "transactions": ExactlyOnce,
     "replicated": ReplicatedSwarm,
     "moving": Moving,
+    "ruled": Ruled,
     "storage": Storage,
 }
 

@@ -1,0 +1,182 @@
+"""A simulated world of access rules that change, from one seed: what was refused is in no log, for all the faults.
+
+`simulate(seed)` is what `scripts/sim ruled` and the tests run: the world of `swarm.py`, and in it a topic that two
+outsiders write to. Rulers deny them that and let them again, through any machine, while machines die, are cut off and
+lose their sessions. All clients are one principal, and rules know them by their hosts, which are their names here.
+After the faults each machine must know the rules that the metadata store has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator
+from typing import TYPE_CHECKING, Any
+
+from kbroker.broker.acl_authorizer import AclAuthorizer
+from kbroker.broker.acls import ALL, EVERYONE, WILDCARD, Pattern, PatternType, Permission, decode_rules, pattern_path
+from kbroker.broker.authorizer import Operation, ResourceType
+from kbroker.config.broker import AUTHORIZERS
+from kbroker.sim.checks import Checks
+from kbroker.sim.client import Lost, Script
+from kbroker.sim.leaders import Router
+from kbroker.sim.producers import Batch, Producer
+from kbroker.sim.swarm import Outcome, Swarm
+from kbroker.sim.topics import Topic
+from protocol.errors import ErrorCode
+from protocol.messages.security import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
+
+if TYPE_CHECKING:
+    import random
+
+    from kbroker.sim.checks import Moment, Promise
+    from kbroker.sim.client import Client
+    from kbroker.sim.machine import Machine
+    from kbroker.sim.world import World
+    from protocol.message import Message
+
+GUARDED = "guarded"
+OUTSIDERS = ("outsider-0", "outsider-1")
+PATTERN = Pattern(ResourceType.TOPIC, GUARDED, PatternType.LITERAL)
+
+
+class RuledChecks(Checks):
+    """The same checks, and that no record is in a log whose write was refused. refused: the values of such."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.refused: set[bytes] = set()
+        self._seen: set[bytes] = set()  # of what outsiders wrote
+
+    def refuses(self, values: Collection[bytes]) -> None:
+        """A machine has refused these records, which were sent once."""
+        for value in values:
+            self._hold_against(value, is_seen=value in self._seen)
+        self.refused.update(values)
+
+    def _place(self, promise: Promise, offset: int, value: bytes) -> None:
+        super()._place(promise, offset, value)
+        if promise.where[0] == GUARDED:
+            self._seen.add(value)
+            self._hold_against(value, is_seen=value in self.refused)
+
+    def _hold_against(self, value: bytes, *, is_seen: bool) -> None:
+        if is_seen:
+            raise self.world.broken(f"{value!r} was refused, and is in a log")
+
+
+class Outsider(Producer):
+    """Writes to the guarded topic, each batch once: what is refused was not sent before."""
+
+    tries = 1
+    checks: RuledChecks
+
+    def _conclude(self, batch: Batch, answer: Message, moment: Moment, leader: Machine) -> bool:
+        part: Any = answer.responses[0].partition_responses[0]  # type: ignore[attr-defined]
+        if part.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return super()._conclude(batch, answer, moment, leader)
+        self.note(f"is refused {len(batch.values)} to {batch.where}")
+        self.checks.refuses(batch.values)
+        return True
+
+
+class Ruler(Router):
+    """Denies outsiders to write, and lets them again. restless: whether it goes on."""
+
+    restless = True
+    pace_ms = 6_000
+
+    def live(self) -> Script:
+        """One change after the other, each through any machine; first of all a rule that lets each client in."""
+        yield from self.shake_hands()
+        while not (yield from self._change(CreateAclsRequest(creations=[rule_of(WILDCARD)]))):
+            yield from self.pause(self.pace_ms)
+        while self.restless:
+            yield from self.pause(self.pace_ms)
+            host = self.chance.choice(OUTSIDERS)
+            denies = self.chance.random() < 0.5
+            yield from self._change(
+                CreateAclsRequest(creations=[rule_of(host)]) if denies else DeleteAclsRequest(filters=[filter_of(host)])
+            )
+
+    def _change(self, request: Message) -> Generator[Any, Any, bool]:
+        """Whether it was done, as far as is known."""
+        try:
+            answer: Any = yield from self.ask(request, to=self.chance.choice(self.machines))
+        except Lost as lost:
+            self.note(f"lost: {lost.why}")
+            return False
+        (result,) = answer.results if isinstance(request, CreateAclsRequest) else answer.filter_results
+        self.note(f"{type(request).__name__}: {ErrorCode.of(result.error_code).name}")
+        return bool(result.error_code == ErrorCode.NONE)
+
+
+def rule_of(host: str) -> AclCreation:
+    """That each client may do everything with the guarded topic, or that one may not write to it."""
+    is_denial = host in OUTSIDERS
+    return AclCreation(
+        resource_type=PATTERN.resource,
+        resource_name=PATTERN.name,
+        resource_pattern_type=PATTERN.kind,
+        principal=EVERYONE,
+        host=host,
+        operation=Operation.WRITE if is_denial else ALL,
+        permission_type=Permission.DENY if is_denial else Permission.ALLOW,
+    )
+
+
+def filter_of(host: str) -> DeleteAclsFilter:
+    """The rule of an outsider."""
+    return DeleteAclsFilter(
+        resource_type_filter=PATTERN.resource,
+        resource_name_filter=PATTERN.name,
+        pattern_type_filter=PATTERN.kind,
+        principal_filter=None,
+        host_filter=host,
+        operation=1,
+        permission_type=1,
+    )
+
+
+class Ruled(Swarm):
+    """The world."""
+
+    checks: RuledChecks
+
+    def _make_others(self) -> list[Client]:
+        chance = self.world.chance("ruled")
+        given = self.world, self.net, self.machines, self.checks
+        self.outsiders = [Outsider(name, *given) for name in OUTSIDERS]
+        for outsider in self.outsiders:
+            outsider.topics = [topic for topic in self.topics if topic.name == GUARDED]
+            outsider.acks, outsider.pace_ms = chance.choice((-1, 1)), 500
+        self.rulers = [Ruler(f"ruler-{number}", *given) for number in range(2)]
+        return [*self.outsiders, *self.rulers]
+
+    def _make_checks(self) -> Checks:
+        return RuledChecks(self.world)
+
+    def _make_topics(self, chance: random.Random) -> list[Topic]:
+        configs = {"retention.ms": "-1", "segment.index.bytes": "4096"}
+        return [*super()._make_topics(chance), Topic(GUARDED, 2, configs)]
+
+    def _make_settings(self, chance: random.Random) -> dict[str, str]:
+        ruled = {"authorizer.class.name": AUTHORIZERS[0], "allow.everyone.if.no.acl.found": "true"}
+        return super()._make_settings(chance) | ruled
+
+    def _all_is_read(self) -> None:
+        for each in (*self.outsiders, *self.rulers):
+            each.stop()
+        self.world.run_until(self.world.now_ms + 60_000)
+        super()._all_is_read()
+        node = self.ensemble.tree.nodes.get(pattern_path(PATTERN))
+        rules = decode_rules(node.data) if node else frozenset()
+        for machine in self.machines:
+            authorizer = machine.broker.auth_helper.authorizer
+            assert isinstance(authorizer, AclAuthorizer), authorizer
+            known = authorizer.rules.by_pattern.get(PATTERN, frozenset())
+            if known != rules:
+                raise self.world.broken(f"{machine} knows of {known}, the rules are {rules}")
+
+
+def simulate(seed: int) -> Outcome:
+    """Run the world of a seed to its end. Raises: Broken, or what the broker itself raised."""
+    return Ruled(seed).run()
