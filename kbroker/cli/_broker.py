@@ -274,6 +274,8 @@ def _summary(node: Node, seconds: float, secured: Secured | None) -> str:
     rows += [("clients use", each) for each in told if each not in bound]
     rows += [("data in", path) for path in node.paths]
     rows.append(("runs on", describe_interpreter()))
+    if node.tls_by:
+        rows.append(("TLS by", node.tls_by))
     if node.metrics_port:
         host = node.config.kbroker_metrics_listener.rpartition(":")[0]
         rows.append(("metrics at", f"http://{host or '*'}:{node.metrics_port}/metrics, and /health"))
@@ -319,6 +321,7 @@ def _summary_line(node: Node, seconds: float, secured: Secured | None) -> str:
         "advertised": {each.listener: _address(each.host, each.port) for each in node.endpoints},
         "log_dirs": list(node.paths),
         "python": describe_interpreter(),
+        "tls": node.tls_by or None,
         "metrics_port": node.metrics_port or None,
         "seconds": round(seconds, 3),
     }

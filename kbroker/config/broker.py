@@ -648,6 +648,10 @@ class BrokerConfig(Settings):
         None, empty(NO_PLUGINS), dynamic=PER_BROKER, doc="Class that makes TLS engines; must not be set."
     )
 
+    kbroker_tls_kernel: Boolean = setting(
+        False, doc="Whether the kernel enciphers what leaves and comes, where it and Python (3.12) have that."
+    )
+
     # --- compaction
     log_cleaner_enable: Boolean = setting(True, doc="Whether compaction runs.")
     log_cleaner_threads: Int = setting(1, at_least(0), dynamic=CLUSTER_WIDE, doc="Logs compacted at the same time.")

@@ -322,6 +322,13 @@ class Node:
             self._tls.reload(self.broker.plane.configs.layers)
 
     @property
+    def tls_by(self) -> str:
+        """What enciphers, for people; empty where no listener speaks TLS."""
+        if self._tls is None:
+            return ""
+        return f"{self._tls.library}{' and the kernel' if self._tls.by_kernel else ''}"
+
+    @property
     def speaks_tls(self) -> bool:
         """Whether a listener does."""
         return self._tls is not None

@@ -156,7 +156,7 @@ class SslTransport:
     def sendmsg(self, buffers: Iterable[Buffer], ancillary: tuple[()], flags: int, /) -> int:
         """The same; small ones share a record."""
         total = 0
-        pieces = list(_pieces(buffers))
+        pieces = list(pieces_of(buffers))
         for number, piece in enumerate(pieces, 1):
             try:
                 sent = self.send(piece, flags if number == len(pieces) else flags | MSG_MORE)
@@ -232,7 +232,7 @@ class SslTransport:
         self._socket.close()
 
 
-def _pieces(buffers: Iterable[Buffer]) -> Iterator[Buffer]:
+def pieces_of(buffers: Iterable[Buffer]) -> Iterator[Buffer]:
     """One portion of them: small ones joined, for the head of a record costs more than a copy."""
     small: list[Buffer] = []
     size = 0

@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kbroker.broker.session import Principal
-from kbroker.config import BrokerLayers, ConfigError, ListenerConfig, Listeners, resolve_listener
+from kbroker.config import BrokerLayers, ConfigError, ListenerConfig, Listeners, resolve_broker, resolve_listener
 from kbroker.runtime.ssl_transport import SCRATCH_BYTES, SslTransport, why_no_tls
 from kbroker.security.certificates import Certificate, java_name, read_certificate
 from kbroker.security.cipher_suites import TLS_1_3, openssl_name
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kbroker.broker.session import Session
     from kbroker.config import BrokerConfig
     from kbroker.ports import Endpoint
+    from kbroker.runtime.transport import Transport
 
 log = logging.getLogger("kbroker.tls")
 
@@ -94,6 +95,8 @@ class ListenerTls:
         context = self._context(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = VERIFY[self.client_auth]
         context.options |= ssl.OP_NO_RENEGOTIATION
+        if self.named.config.kbroker_tls_kernel:
+            context.options |= getattr(ssl, "OP_ENABLE_KTLS", 0)
         return context
 
     def _context(self, side: int) -> ssl.SSLContext:
@@ -139,7 +142,7 @@ class ListenerTls:
             f"other's certificate ({why}); allowed: a trust store that vouches for {self.own.name}"
         )
 
-    def identify(self, session: Session, shaken: ssl.SSLObject) -> None:
+    def identify(self, session: Session, shaken: ssl.SSLObject | ssl.SSLSocket) -> None:
         """Say who a client is by its certificate. Raises: OSError if no rule gives it a name."""
         shown = shaken.getpeercert(binary_form=True)
         if shown:
@@ -152,7 +155,9 @@ class ListenerTls:
 
 
 class Tls:
-    """That of all listeners. Raises: ConfigError."""
+    """That of all listeners. by_kernel: whether the kernel has a part in it. Raises: ConfigError."""
+
+    library = " ".join(ssl.OPENSSL_VERSION.split()[:2])  # without its date
 
     def __init__(self, layers: BrokerLayers, listeners: Listeners, *, in_cluster: bool) -> None:
         """in_cluster: whether there are other brokers, which have what this one has."""
@@ -162,6 +167,7 @@ class Tls:
         self._loaded: dict[str, ListenerTls] = {}
         self._sessions: dict[tuple[str, int], tuple[ssl.SSLContext, ssl.SSLSession]] = {}  # of other brokers
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.by_kernel = resolve_broker(layers).kbroker_tls_kernel and _has_kernel()
         faults: list[str] = []
         for name in self._protocols:
             try:
@@ -181,12 +187,16 @@ class Tls:
 
     # -- transports
 
-    def accept(self, name: str, sock: socket.socket, session: Session) -> SslTransport:
+    def accept(self, name: str, sock: socket.socket, session: Session) -> Transport:
         """That of a connection that a listener has accepted."""
         tls = self._loaded[name]
-        make = partial(tls.server.wrap_bio, server_side=True)
         named = partial(tls.identify, session) if self._protocols[name] == "SSL" else _by_login
-        return SslTransport(sock, make, named, self._scratch)
+        if self.by_kernel:
+            from kbroker.runtime.kernel_ssl_transport import KernelSslTransport  # for who asks
+
+            wrap = partial(tls.server.wrap_socket, server_side=True, do_handshake_on_connect=False)
+            return KernelSslTransport(sock, wrap, named)
+        return SslTransport(sock, partial(tls.server.wrap_bio, server_side=True), named, self._scratch)
 
     def connect(self, sock: socket.socket, endpoint: Endpoint) -> SslTransport:
         """That of a connection to another broker. Raises: ConfigError."""
@@ -239,7 +249,15 @@ class Tls:
                 yield name, after
 
 
-def _by_login(shaken: ssl.SSLObject) -> None:
+def _has_kernel() -> bool:
+    from kbroker.runtime.kernel_ssl_transport import kernel_fault
+
+    if fault := kernel_fault():
+        log.warning("kbroker.tls.kernel=true: has no effect: %s", fault)
+    return not fault
+
+
+def _by_login(shaken: ssl.SSLObject | ssl.SSLSocket) -> None:
     """Who is there is shown by a login."""
 
 

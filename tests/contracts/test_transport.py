@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from kbroker.runtime.kernel_ssl_transport import KernelSslTransport, kernel_fault
 from kbroker.runtime.ssl_transport import SCRATCH_BYTES, SslTransport
 from kbroker.runtime.transport import PlaintextTransport, Transport, WantReadError, WantWriteError
 from tests.certificates import Authority
@@ -27,11 +28,26 @@ ROOM_BYTES = 1 << 16
 SCRATCH = memoryview(bytearray(SCRATCH_BYTES))
 
 
-def tls(version: ssl.TLSVersion, server: socket.socket, client: socket.socket) -> tuple[Transport, Transport]:
+def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     with TemporaryDirectory() as folder:
         authority = Authority(Path(folder))
         accepts, connects = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), authority.context()
         accepts.load_cert_chain(authority.broker)
+    return accepts, connects
+
+
+def tls_on_the_socket(server: socket.socket, client: socket.socket) -> tuple[Transport, Transport]:
+    """As for the kernel's TLS, which OpenSSL does here."""
+    accepts, connects = tls_contexts()
+    options = {"do_handshake_on_connect": False}
+    return (
+        KernelSslTransport(server, partial(accepts.wrap_socket, server_side=True, **options), id),
+        KernelSslTransport(client, partial(connects.wrap_socket, server_hostname="127.0.0.1", **options), id),
+    )
+
+
+def tls(version: ssl.TLSVersion, server: socket.socket, client: socket.socket) -> tuple[Transport, Transport]:
+    accepts, connects = tls_contexts()
     accepts.maximum_version = connects.maximum_version = version
     make = partial(connects.wrap_bio, server_hostname="127.0.0.1")
     return (
@@ -44,6 +60,7 @@ KINDS: dict[str, Kind] = {
     "plaintext": lambda server, client: (PlaintextTransport.over(server), PlaintextTransport.over(client)),
     "TLS 1.3": partial(tls, ssl.TLSVersion.TLSv1_3),
     "TLS 1.2": partial(tls, ssl.TLSVersion.TLSv1_2),
+    "TLS on the socket": tls_on_the_socket,
     "veiled": lambda server, client: (VeiledTransport(server), VeiledTransport(client, is_client=True)),
 }
 
@@ -178,3 +195,14 @@ def test_an_end_is_told_behind_what_was_sent(ends: tuple[Transport, Transport]) 
     carry(server, client, b"all of it")
     server.close()
     assert client.recv_into(memoryview(bytearray(10))) == 0
+
+
+def test_a_kernel_without_tls_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssl, "OP_ENABLE_KTLS", 8, raising=False)
+    (tmp_path / "with").write_text("espintcp mptcp tls\n")
+    (tmp_path / "without").write_text("espintcp mptcp\n")
+    assert kernel_fault(str(tmp_path / "with")) == ""
+    assert kernel_fault(str(tmp_path / "without")) == "the kernel's module tls is not loaded"
+    assert kernel_fault(str(tmp_path / "none")) == "the kernel has no such thing"
+    monkeypatch.delattr(ssl, "OP_ENABLE_KTLS")
+    assert kernel_fault(str(tmp_path / "with")) == "Python 3.12 and later can ask for it"

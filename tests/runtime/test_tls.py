@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
+from kbroker.runtime.kernel_ssl_transport import kernel_fault
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header
 from protocol.messages.configs import (
@@ -195,6 +196,41 @@ def test_a_request_loads_a_certificate_again(authority: Authority, tmp_path: Pat
         assert alter(tmp_path / "none") == ErrorCode.INVALID_CONFIG
         assert alter(authority.store(authority.make("CN=other"), "other.pem")) == ErrorCode.INVALID_CONFIG
         assert serial_of(broker.port, context) == serials[-1]
+
+
+def test_a_login_goes_within_tls(authority: Authority, tmp_path: Path) -> None:
+    """A listener of SASL_SSL demands no certificate, whatever ssl.client.auth of all listeners says (KIP-684)."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    settings = authority.settings(
+        listeners="SASL_SSL://127.0.0.1:0",
+        security_inter_broker_protocol="SASL_SSL",
+        ssl_client_auth="required",
+        sasl_enabled_mechanisms="PLAIN",
+        sasl_mechanism_inter_broker_protocol="PLAIN",
+    )
+    login = f'listener.name.sasl_ssl.plain.sasl.jaas.config={module} required user_alice="sesame-1";'
+    with BrokerProcess(tmp_path, arguments=("--override", login), **settings) as broker:
+        client = {
+            "bootstrap_servers": f"{HOST}:{broker.port}",
+            "security_protocol": "SASL_SSL",
+            "ssl_context": authority.context(),
+            "sasl_mechanism": "PLAIN",
+            "sasl_plain_username": "alice",
+            "sasl_plain_password": "sesame-1",
+        }
+        with closing(KafkaProducer(**client)) as producer:
+            assert producer.send("t", b"x").get(PATIENCE_S).offset == 0
+        assert "sesame-1" not in broker.log
+
+
+def test_the_banner_says_what_enciphers(authority: Authority, tmp_path: Path) -> None:
+    settings = authority.settings(kbroker_tls_kernel="true")
+    with BrokerProcess(tmp_path, **settings) as broker:
+        assert not is_refused(broker.port, authority.context())
+    (said,) = [each for each in broker.says + broker.rest.splitlines() if "TLS by" in each]
+    assert "OpenSSL" in said
+    assert said.endswith("and the kernel") == (not kernel_fault())
+    assert ("kbroker.tls.kernel=true: has no effect" in broker.log) == bool(kernel_fault())
 
 
 def test_three_brokers_speak_tls_to_each_other(authority: Authority, tmp_path: Path) -> None:
