@@ -218,6 +218,8 @@ class Node:
 
     def _open(self, given_up: Callable[[], object]) -> bool:
         configs = Configs(self.layers)
+        if self._tls is not None:
+            configs.verify = self._tls.faults
         introduction = self._meet_ensemble(given_up) if self._is_in_cluster else None
         try:
             if introduction is not None and not introduction.is_over:
@@ -571,9 +573,7 @@ class Node:
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self.server.limit(_limits(configs.broker, shares)))
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self._pool.allow(self._disk_threads(configs.broker)))
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self._advertise(configs.broker))
-        if self._tls is not None:
-            configs.verify = self._tls.faults
-            broker.on(BrokerConfigChanged, lambda fact, now_ms: self.reload_tls())
+        broker.on(BrokerConfigChanged, lambda fact, now_ms: self.reload_tls())
 
     def _take_logins(self, configs: Configs, beside: Callable[[Job, Owner], None]) -> None:
         """Raises: StartupError."""
