@@ -121,9 +121,9 @@ class StubCore:
         self.tail = b""  # of an answer, behind its region
         self.expired_ms: list[int] = []
 
-    def open(self, listener: str, peer_host: str, peer_port: int) -> Channel:
+    def open(self, listener: str, peer_host: str, peer_port: int, security_protocol: str) -> Channel:
         """A channel as the real one's."""
-        channel = Channel(Session(listener, peer_host, peer_port))
+        channel = Channel(Session(listener, peer_host, peer_port, security_protocol))
         self.channels.append(channel)
         return channel
 
