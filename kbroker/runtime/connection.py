@@ -103,6 +103,9 @@ class Owner(Protocol):
     def settle(self) -> None:
         """After every event: write what became ready on other connections."""
 
+    def shake_later(self, go_on: Callable[[], None]) -> None:
+        """Go on with a handshake, when others have had their turn."""
+
     def gathered(self, connection: Connection, size: int) -> None:
         """A connection holds so many bytes of a frame that is not whole yet."""
 
@@ -185,7 +188,7 @@ class Connection:
         self._waits = IDLE
         self._turns_left = 0  # portions that may leave before others are looked for
         self._region_ready = 0  # bytes of the queue's first region known to be in the page cache
-        server.loop.add_reader(self.fd, self.receive)
+        server.loop.add_reader(self.fd, self.receive if transport.is_shaken else self._shake)
 
     # -- in
 
@@ -199,6 +202,19 @@ class Connection:
         frames = self._received()
         if frames:
             self._handle(frames, self.last_heard_ms)
+
+    def _shake(self) -> None:
+        """The handshake may go on: in its turn, for a step of it takes as long as many requests."""
+        self._server.loop.remove_reader(self.fd)
+        self._server.shake_later(self._shake_on)
+
+    def _shake_on(self) -> None:
+        if self.closed:
+            return
+        self.receive()
+        if not self.closed:
+            self._watch_input()
+        self._server.settle()
 
     def _received(self) -> Sequence[memoryview]:
         """Read the socket once; the frames that are whole now."""
@@ -360,7 +376,7 @@ class Connection:
         if self._waits == WAITS_INPUT:
             loop.add_reader(self.fd, self._on_input)
         elif self._reading:
-            loop.add_reader(self.fd, self.receive)
+            loop.add_reader(self.fd, self.receive if self._transport.is_shaken else self._shake)
         else:
             loop.remove_reader(self.fd)
 

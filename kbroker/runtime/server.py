@@ -45,6 +45,7 @@ RECEIVE_BYTES = 256 << 10  # of the shared receive buffer: at 1 KB records large
 ACCEPTS_PER_TURN = 64  # a storm of connects gets no more of a loop turn than this,
 LEAST_ACCEPTS_PER_TURN = 16  # and no less: those that wait in the kernel soon have to try again after a second
 ACCEPT_PAUSE_S = 0.1
+HANDSHAKES_PER_TURN = 4  # steps of them: one takes half a millisecond, with a long key of RSA five
 LANE_BYTES = 64 << 10  # of the receive buffer that controllers share
 QUIET_MS = 5_000  # after so long a connection gives back the buffer its last large frame was gathered in
 SWEEPS_PER_IDLE_TIME = 20  # an idle connection is noticed up to a twentieth later
@@ -117,6 +118,7 @@ class Server:
         self._listening: dict[str, socket.socket] = {}
         self._spoken: dict[str, tuple[str, MakeTransport | None]] = {}  # by listener
         self._shaking: deque[tuple[int, Connection]] = deque()  # by when their handshakes have to be over, in order
+        self._to_shake: deque[Callable[[], None]] = deque()  # what goes on with one
         self._shake_timer = loop.timer(self._end_handshakes)
         self._control_listener = ""
         self._connections: dict[Channel, Connection] = {}
@@ -336,6 +338,18 @@ class Server:
         return ""
 
     # -- handshakes
+
+    def shake_later(self, go_on: Callable[[], None]) -> None:
+        """Go on with a handshake once nothing else is ready, or after some turns all the same: of many, a few."""
+        if not self._to_shake:
+            self.loop.at_rest(self._shake_some)
+        self._to_shake.append(go_on)
+
+    def _shake_some(self) -> None:
+        for _ in range(min(HANDSHAKES_PER_TURN, len(self._to_shake))):
+            self._to_shake.popleft()()
+        if self._to_shake:
+            self.loop.at_rest(self._shake_some)
 
     def _await_handshake(self, connection: Connection) -> None:
         self._shaking.append((self.clock.now_ms() + HANDSHAKE_MS, connection))

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import errno
+import select
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from kbroker.broker.jobs import Errand
-from kbroker.runtime.server import bound_socket
+from kbroker.runtime.server import HANDSHAKES_PER_TURN, bound_socket
+from kbroker.runtime.ssl_transport import SCRATCH_BYTES, SslTransport
+from tests.certificates import Authority
 from tests.runtime.loopback import LIMITS, Loopback, is_closed, running
 
 
@@ -380,3 +386,29 @@ def test_whose_job_it_is_hears_of_its_end_though_nobody_foresaw_it(here: Loopbac
         done(MemoryError())
     assert [(end.errand.owner, isinstance(end.error, OSError)) for end in ends] == [("owner", True)]
     assert here.server.jobs_done
+
+
+def test_of_many_handshakes_a_few_go_on_before_others_have_their_turn(here: Loopback, tmp_path: Path) -> None:
+    authority, done = Authority(tmp_path), []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.broker)
+    make, scratch = partial(context.wrap_bio, server_side=True), memoryview(bytearray(SCRATCH_BYTES))
+    here.listen("TLS", transport=lambda sock: SslTransport(sock, make, done.append, scratch))
+    clients = []
+    for _ in range(3 * HANDSHAKES_PER_TURN):
+        client = authority.context().wrap_bio(ssl.MemoryBIO(), out := ssl.MemoryBIO(), server_hostname="127.0.0.1")
+        with pytest.raises(ssl.SSLWantReadError):
+            client.do_handshake()
+        clients.append((here.connect("TLS"), out.read()))
+    other = here.connect()
+    for client, hello in clients:
+        client.sendall(hello)
+    here.send(other, b"hello")
+    said = []
+    while len(said) < len(clients):
+        here.turn()
+        before, said = len(said), [client for client, _ in clients if select.select([client], [], [], 0)[0]]
+        assert len(said) - before <= HANDSHAKES_PER_TURN
+        if before == 0 and said:
+            assert here.core.seen == [b"hello"]
+    assert done == []
