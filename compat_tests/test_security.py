@@ -115,13 +115,13 @@ def _fill(port: int) -> None:
     admin.create_topics([NewTopic(ALLOWED, 1, 1), NewTopic(SECRET, 1, 1)])
     for each in SCRAM:  # brokers in KRaft mode refuse a user that is twice in a request
         assert admin.alter_user_scram_credentials([Credential(USER, each, PASSWORD)]) == {USER: None}
-    topic = ResourcePattern(ResourceType.TOPIC, ALLOWED)
-    allow = ACLPermissionType.ALLOW
+    topic, group = ResourcePattern(ResourceType.TOPIC, ALLOWED), ResourcePattern(ResourceType.GROUP, "*")
+    rights = ((ACLOperation.READ, topic), (ACLOperation.WRITE, topic), (ACLOperation.READ, group))
     admin.create_acls(
         [
-            ACL(principal, "*", operation, allow, topic)
+            ACL(principal, "*", operation, ACLPermissionType.ALLOW, resource)
             for principal in (f"User:{USER}", "User:CN=admin")
-            for operation in (ACLOperation.READ, ACLOperation.WRITE)
+            for operation, resource in rights
         ]
     )
     admin.close()

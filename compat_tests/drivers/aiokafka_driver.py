@@ -20,6 +20,7 @@ from driver import check, data, security, serve, text
 BROKER = {"bootstrap_servers": sys.argv[1], **security()}
 if authority := BROKER.pop("ssl_cafile", None):
     BROKER["ssl_context"] = create_ssl_context(cafile=authority)
+    BROKER.pop("ssl_keyfile", None)  # the same file
     if own := BROKER.pop("ssl_certfile", None):
         BROKER["ssl_context"].load_cert_chain(own)
 STRATEGIES = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
