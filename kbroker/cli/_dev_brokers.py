@@ -51,12 +51,12 @@ class BrokerProcess:
         assert self._process is not None
         return self._process.pid
 
-    def configure(self, connect: str, count: int, overrides: Mapping[str, str]) -> None:
+    def configure(self, connect: str, count: int, overrides: Mapping[str, str], protocol: str = "PLAINTEXT") -> None:
         """Write its settings. connect: the metadata server's address. count: of brokers in the cluster."""
         replicas = str(min(count, MOST_REPLICAS))
         settings = {
             "broker.id": str(self.node_id),
-            "listeners": f"PLAINTEXT://{self.address}",
+            "listeners": f"{protocol}://{self.address}",
             "log.dirs": str(self.data),
             "zookeeper.connect": connect,
             "default.replication.factor": replicas,
@@ -69,6 +69,7 @@ class BrokerProcess:
             "controlled.shutdown.enable": "false",  # all end at once: there is nobody to hand anything over to
             **overrides,
         }
+        self.properties.touch(mode=0o600)  # a password may be in it
         self.properties.write_text(format_properties(settings))
 
     def start(self, loop: Loop) -> None:

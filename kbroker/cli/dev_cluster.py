@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,7 +28,11 @@ from kbroker.config.environment import from_environment
 from kbroker.runtime.logs import RateLimit
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.metadata_server.server import HOST, MetadataServer
-from kbroker.usage import unknown
+from kbroker.runtime.store_file import STORE_FILE
+from kbroker.usage import UsageError, unknown
+
+if TYPE_CHECKING:
+    from kbroker.runtime.secure import Secured
 
 START_S = 60.0  # of all brokers together
 STOP_S = 30.0  # before they are killed
@@ -42,9 +47,20 @@ class DevCluster:
     """A cluster of processes. brokers: all of them, whether they run or not."""
 
     def __init__(
-        self, count: int, folder: Path, *, port: int, metadata_port: int, overrides: dict[str, str], say: Say
+        self,
+        count: int,
+        folder: Path,
+        *,
+        port: int,
+        metadata_port: int,
+        overrides: dict[str, str],
+        say: Say,
+        is_secure: bool = False,
     ) -> None:
-        """Start the metadata server and the brokers. Raises: OSError: a port is taken, a file cannot be used."""
+        """Start the metadata server and the brokers. is_secure: as `kbroker start --secure` makes a broker.
+
+        Raises: OSError: a port is taken, a file cannot be used; UsageError.
+        """
         self._loop = Loop()
         self._say = say
         self._told: set[int] = set()  # brokers whose end was said
@@ -55,12 +71,25 @@ class DevCluster:
         ports = free_ports(port, count)
         if metadata_port:
             free_ports(metadata_port, 1, option="--metadata-port")  # which names it where it is taken
-        self.server = MetadataServer(self._loop, str(folder / "metadata.db"), port=metadata_port, failed=self._broken)
+        self.secured = self._secure() if is_secure else None
+        if self.secured is not None:
+            overrides = {**self.secured.settings, **overrides}
+            del overrides["listeners"]
+        self.server = MetadataServer(self._loop, str(folder / STORE_FILE), port=metadata_port, failed=self._broken)
         self.brokers = [BrokerProcess(at + 1, each, folder) for at, each in enumerate(ports)]
         self._loop.on_end(self._signals.append)
         for each in self.brokers:
-            each.configure(f"{HOST}:{self.server.port}", count, overrides)
+            protocol = "PLAINTEXT" if self.secured is None else self.secured.protocol
+            each.configure(f"{HOST}:{self.server.port}", count, overrides, protocol)
             each.start(self._loop)
+
+    def _secure(self) -> Secured:
+        """One authority, one certificate, one admin for all: they are of one machine."""
+        from kbroker.runtime.secure import put_admin, secure
+
+        secured = secure(str(self.folder), listeners=f"SASL_SSL://{HOST}:0")
+        put_admin(str(self.folder), secured)
+        return secured
 
     @property
     def bootstrap(self) -> str:
@@ -134,9 +163,10 @@ class DevCluster:
 @click.option(
     "--metadata-port", type=Number(0, LAST_PORT), default=0, help="Of the metadata server.  [default: any free]"
 )
+@click.option("--secure", is_flag=True, help="Make certificates and an admin: TLS, logins, rules of access.")
 @click.option("--json", "as_json", is_flag=True, help="Say where it is as one line of JSON.")
 def dev_cluster(
-    count: int, port: int, data: str | None, overrides: Sequence[str], metadata_port: int, as_json: bool
+    count: int, port: int, data: str | None, overrides: Sequence[str], metadata_port: int, secure: bool, as_json: bool
 ) -> int:
     """Run N brokers on this machine, for trying things out, until Ctrl-C.
 
@@ -156,10 +186,16 @@ def dev_cluster(
     with _folder(data) as folder:
         try:
             cluster = DevCluster(
-                count, folder, port=port, metadata_port=metadata_port, overrides=settings, say=_say_on_stderr
+                count,
+                folder,
+                port=port,
+                metadata_port=metadata_port,
+                overrides=settings,
+                say=_say_on_stderr,
+                is_secure=secure,
             )
-        except OSError as error:
-            _say_on_stderr(f"kbroker: {said_by_system(error)}")
+        except (OSError, UsageError) as error:
+            _say_on_stderr(f"kbroker: {said_by_system(error) if isinstance(error, OSError) else error}")
             return 1
         try:
             if cluster.await_start():
@@ -213,21 +249,34 @@ def _for_people(cluster: DevCluster, seconds: float, *, is_kept: bool) -> str:
     rows = [(f"broker {each.node_id}", f"{each.address}, process {each.pid}") for each in cluster.brokers]
     rows.append(("metadata", f"{HOST}:{cluster.server.port}, in ZooKeeper's protocol"))
     rows.append(("data in", f"{cluster.folder}{'' if is_kept else ', gone at the end'}"))
+    if cluster.secured is not None:
+        from kbroker.cli._secure import recipes_of
+
+        said = recipes_of(cluster.secured, cluster.bootstrap)
+        who = f" --command-config {cluster.secured.admin_file}"
+    else:
+        said, who = [], ""
     count = len(cluster.brokers)
     lines = [f"{count} broker{'s' * (count != 1)} ready after {seconds:.2f} s; Ctrl-C ends them"]
     lines += [f"  {name:12} {value}" for name, value in rows]
+    first = f"-b {cluster.brokers[0].address}{who}"
     lines += [
+        *said,
         "  try:",
-        f"    kbroker topics -b {cluster.brokers[0].address} --create --topic orders --partitions {count}",
+        f"    kbroker topics {first} --create --topic orders --partitions {count}",
+        f"    kbroker consume {first} -t orders -o beginning",
     ]
-    lines += [f"    kbroker consume -b {cluster.brokers[0].address} -t orders -o beginning"]
     return "\n".join(lines)
 
 
 def _as_json(cluster: DevCluster, seconds: float, *, is_kept: bool) -> str:
     del is_kept
+    secured = cluster.secured
+    if secured is not None:
+        secured.write_recipe(cluster.bootstrap)
     return json.dumps(
         {
+            **({} if secured is None else {"client_properties": secured.admin_file}),
             "bootstrap": cluster.bootstrap,
             "brokers": [{"id": each.node_id, "address": each.address, "pid": each.pid} for each in cluster.brokers],
             "zookeeper": f"{HOST}:{cluster.server.port}",

@@ -147,7 +147,8 @@ def put_admin(folder: str, secured: Secured) -> None:
     salt = secrets.token_bytes(SALT_BYTES)
     credential = make_credential(MECHANISM, secured.password.encode(), salt, LEAST_ITERATIONS)
     admin = NewUser(ADMIN, MECHANISM, write_credential(credential))
-    add_users(SystemDisk(), [folder], [admin], only_missing=not secured.is_new)
+    path = add_users(SystemDisk(), [folder], [admin], only_missing=not secured.is_new)
+    os.chmod(path, 0o600)  # what is kept of passwords is in it; the files that SQLite puts beside it are like it
 
 
 _SAID = {

@@ -16,6 +16,12 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.errors import KafkaError
+
+from kbroker.config.jaas import read_module
+from kbroker.properties import parse_properties
+from kbroker.security.recipes import Recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -187,3 +193,24 @@ def test_a_port_that_is_taken_is_named_before_anything_starts(option: str) -> No
         1,
         f"kbroker: port {port}: Address already in use; {option} N names another\n",
     )
+
+
+def test_a_secured_cluster_speaks_and_is_spoken_to_by_login_alone(begin: Begin, tmp_path: Path) -> None:
+    running = begin("2", "--secure", "--data", str(tmp_path))
+    settings = parse_properties(Path(running.said["client_properties"]).read_text())
+    password = read_module(settings["sasl.jaas.config"]).options["password"]
+    told = Recipe(
+        settings["bootstrap.servers"], "SASL_SSL", settings["ssl.truststore.location"], user="admin", password=password
+    ).kafka_python()
+    admin = KafkaAdminClient(**told)
+    admin.create_topics([NewTopic("orders", 2, 2)])
+    admin.close()
+    producer = KafkaProducer(**told, acks="all")
+    assert [producer.send("orders", b"x", partition=each).get(30).offset for each in (0, 1)] == [0, 0]
+    producer.close()
+    with pytest.raises(KafkaError):
+        KafkaProducer(bootstrap_servers=running.bootstrap, bootstrap_timeout_ms=1500)
+    assert running.end(signal.SIGTERM)[0] == 0
+    logs = "".join(each.read_text() for each in tmp_path.glob("*.log"))
+    assert "registered" in logs
+    assert password not in logs

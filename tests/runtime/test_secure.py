@@ -14,7 +14,7 @@ import pytest
 from kbroker.properties import parse_properties
 from kbroker.runtime import secure as secured
 from kbroker.runtime.client_security import context_of
-from kbroker.runtime.secure import Secured, secure
+from kbroker.runtime.secure import Secured, put_admin, secure
 from kbroker.security.client import client_security
 from kbroker.usage import UsageError
 
@@ -77,6 +77,7 @@ def test_what_was_made_is_kept(tmp_path: Path) -> None:
 def test_files_with_secrets_are_for_their_owner_alone(tmp_path: Path) -> None:
     made = secure(str(tmp_path / "data"), protocol="SSL", listeners="SSL://:1")
     made.write_recipe("127.0.0.1:1")
+    put_admin(made.folder, made)
     modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in (tmp_path / "data").iterdir()}
     assert modes.pop("secure-authority.pem") == 0o644
     assert set(modes.values()) == {0o600}
