@@ -202,6 +202,11 @@ class Core:
             session.login = self._broker.logins.open(session)
         return Channel(session, routes)
 
+    def connection_wait_ms(self, peer_host: str, now_ms: int) -> int:
+        """How long a new connection from there waits to be hung up on; 0: it is opened, within its address's quota."""
+        quotas = self._broker.quotas
+        return 0 if quotas is None else quotas.connections.throttle_ms(peer_host, now_ms)
+
     def step(self, event: object, now_ms: int) -> Effects:
         """Something has happened. Frames come by `receive`, which is the same for many of them at once.
 

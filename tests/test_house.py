@@ -330,7 +330,18 @@ def test_the_pages_link_to_headings_that_are_there() -> None:
     assert dead == []
 
 
-SURFACE = {"at_rest", "effects", "figures", "gathers", "health", "open", "receive", "step", "topic_name"}
+SURFACE = {
+    "at_rest",
+    "connection_wait_ms",
+    "effects",
+    "figures",
+    "gathers",
+    "health",
+    "open",
+    "receive",
+    "step",
+    "topic_name",
+}
 """Of the core, for who drives it."""
 
 OF_CHANNELS = {

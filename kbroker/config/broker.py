@@ -44,7 +44,6 @@ ONE_THREAD = "one thread serves all connections and another pool the disks"
 NO_SWEEP = "finished operations leave the watch lists at once"
 ONE_BY_ONE = "a request is handled as soon as it is read: none is queued"
 SLICES = "groups are loaded in slices of 256 KiB, between other requests"
-NO_RATES = "new connections are not counted yet"
 NO_REPLICAS = "this part of replication is not there yet"
 NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
 NO_PLUGINS = "Java classes cannot be loaded"
@@ -160,7 +159,7 @@ class BrokerConfig(Settings):
         doc="Other limits than max.connections.per.ip for some addresses: address:count, comma-separated.",
     )
     max_connection_creation_rate: Int = setting(
-        INT_MAX, at_least(0), dynamic=CLUSTER_WIDE, unused=NO_RATES, doc="Most new connections a second."
+        INT_MAX, at_least(0), dynamic=CLUSTER_WIDE, doc="Most new connections a second; more wait."
     )
     socket_request_max_bytes: Int = setting(
         104_857_600, at_least(1), doc="Largest request; a connection that announces a larger one is closed."

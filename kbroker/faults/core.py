@@ -30,7 +30,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 if TYPE_CHECKING:
     from kbroker.api.routes import Route
     from kbroker.broker.broker import Broker
-    from kbroker.channel import Piece
+    from kbroker.channel import Piece, Request
     from kbroker.ports import Clock
     from kbroker.timing import Scheduler
 
@@ -78,6 +78,15 @@ class Line(Channel):
     def full(self) -> bool:
         """As a plain one, and if the core takes no more."""
         return self.within.full or super().full
+
+    @property
+    def muted(self) -> Request | None:
+        """As the core's."""
+        return self.within.muted
+
+    @muted.setter
+    def muted(self, request: Request | None) -> None:
+        """It has no time of its own."""
 
 
 class ScriptedCore:

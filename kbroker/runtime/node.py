@@ -661,6 +661,8 @@ def _limits(config: BrokerConfig, shares: Shares) -> Limits:
         send_buffer_bytes=config.socket_send_buffer_bytes,
         held_bytes=config.queued_max_request_bytes,
         most_sockets=shares.sockets,
+        creation_rate=config.max_connection_creation_rate,
+        rate_windows=(config.quota_window_num, config.quota_window_size_seconds),
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 from kbroker.broker.facts import JobDone, tell_of_end
 from kbroker.config import is_every_interface
 from kbroker.config.limits import HANDSHAKE_MS, HELD_BYTES, SEND_BUFFER_BYTES, SHIPPED_SEND_BUFFER_BYTES
+from kbroker.config.settings import INT_MAX
 from kbroker.core import EXPIRED, Closed
 from kbroker.runtime.connection import PORTION_BYTES, REGION_BYTES, Connection
 from kbroker.runtime.memory import empty_buffer
@@ -28,6 +29,7 @@ from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.broker.jobs import Errand
+    from kbroker.broker.rates import Rate
     from kbroker.broker.session import Session
     from kbroker.channel import Channel
     from kbroker.core import Core
@@ -46,6 +48,7 @@ ACCEPTS_PER_TURN = 64  # a storm of connects gets no more of a loop turn than th
 LEAST_ACCEPTS_PER_TURN = 16  # and no less: those that wait in the kernel soon have to try again after a second
 ACCEPT_PAUSE_S = 0.1
 HANDSHAKES_PER_TURN = 4  # steps of them: one takes half a millisecond, with a long key of RSA five
+MOST_DELAYED = 1000  # connections that wait to be hung up on; others beyond them do not wait
 LANE_BYTES = 64 << 10  # of the receive buffer that controllers share
 QUIET_MS = 5_000  # after so long a connection gives back the buffer its last large frame was gathered in
 SWEEPS_PER_IDLE_TIME = 20  # an idle connection is noticed up to a twentieth later
@@ -68,6 +71,8 @@ class Limits(NamedTuple):
     send_buffer_bytes: int  # socket.send.buffer.bytes; -1: the system's own
     held_bytes: int = -1  # queued.max.request.bytes; -1: as much as limits.py says
     most_sockets: int = 1 << 20  # no setting: how many descriptors there are for clients
+    creation_rate: int = INT_MAX  # max.connection.creation.rate
+    rate_windows: tuple[int, int] = (11, 1)  # quota.window.num, quota.window.size.seconds
 
 
 def bound_socket(host: str, port: int, *, receive_buffer_bytes: int) -> socket.socket:
@@ -131,6 +136,9 @@ class Server:
         self._grown_bytes = 0
         self._settling = False
         self._closed = False
+        self._delayed: set[socket.socket] = set()  # who came too fast, to be hung up on
+        self._creation: Rate | None = None
+        self._count_new()
         self.accepted = self.refused = 0  # connections
         self.bytes_in = self.bytes_out = 0
         self._running = 0  # jobs for the disk that are under way
@@ -168,6 +176,19 @@ class Server:
         self._limits = limits
         self._most_held_bytes = _most_held(limits)
         self._room_bytes = 0
+        self._count_new()
+
+    def _count_new(self) -> None:
+        """How fast connections may be made, if that is limited."""
+        rate = self._limits.creation_rate
+        if rate == INT_MAX:
+            self._creation = None
+        elif self._creation is not None:
+            self._creation.set_bound(rate)
+        else:
+            from kbroker.broker.rates import Rate, Windows  # most brokers take what comes
+
+            self._creation = Rate(Windows(*self._limits.rate_windows), rate)
 
     def settle(self) -> None:
         """After every event: write what other connections' answers became ready, and set the timer anew."""
@@ -251,6 +272,8 @@ class Server:
         self._listening.clear()
         for connection in list(self._connections.values()):
             connection.close("")
+        for sock in tuple(self._delayed):
+            self._hang_up_late(sock)
         self._wake.cancel()
         self._sweep_timer.cancel()
         self._shake_timer.cancel()
@@ -286,9 +309,34 @@ class Server:
                 log.warning("cannot accept a connection on listener %s: %s", name, error.strerror)
                 self._pause(name, listening)
                 return
-            self._welcome(name, sock, address[0].removeprefix("::ffff:"), address[1])
+            host = address[0].removeprefix("::ffff:")
+            if name == self._control_listener:
+                self._welcome(name, sock, host, address[1])
+            elif not self._comes_too_fast(sock, host):
+                self._welcome(name, sock, host, address[1])
+                wait_ms = self._creation.record(1, self.clock.now_ms()) if self._creation is not None else 0
+                if wait_ms:
+                    self._pause(name, listening, min(wait_ms / 1000, self._limits.rate_windows[1]))
+                    return
 
-    def _pause(self, name: str, listening: socket.socket) -> None:
+    def _comes_too_fast(self, sock: socket.socket, host: str) -> bool:
+        """Whether an address connects faster than it may (KIP-612): it is hung up on, and has to wait for that."""
+        wait_ms = self.core.connection_wait_ms(host, self.clock.now_ms())
+        if not wait_ms:
+            return False
+        self.refused += 1
+        if len(self._delayed) < MOST_DELAYED:
+            self._delayed.add(sock)
+            self.loop.call_later(wait_ms / 1000, partial(self._hang_up_late, sock))
+        else:
+            sock.close()
+        return True
+
+    def _hang_up_late(self, sock: socket.socket) -> None:
+        self._delayed.discard(sock)
+        sock.close()
+
+    def _pause(self, name: str, listening: socket.socket, pause_s: float = ACCEPT_PAUSE_S) -> None:
         """Try again in a while: until a descriptor is free, the listener would be readable without end."""
         self.loop.remove_reader(listening.fileno())
 
@@ -296,7 +344,7 @@ class Server:
             if name in self._listening:
                 self.loop.add_reader(listening.fileno(), partial(self._accept, name, listening))
 
-        self.loop.call_later(ACCEPT_PAUSE_S, again)
+        self.loop.call_later(pause_s, again)
 
     def _welcome(self, name: str, sock: socket.socket, host: str, port: int) -> None:
         control = name == self._control_listener

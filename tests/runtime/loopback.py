@@ -120,12 +120,17 @@ class StubCore:
         self.region: Region | None = None
         self.tail = b""  # of an answer, behind its region
         self.expired_ms: list[int] = []
+        self.connection_waits: list[int] = []  # of the next connections
 
     def open(self, listener: str, peer_host: str, peer_port: int, security_protocol: str) -> Channel:
         """A channel as the real one's."""
         channel = Channel(Session(listener, peer_host, peer_port, security_protocol))
         self.channels.append(channel)
         return channel
+
+    def connection_wait_ms(self, peer_host: str, now_ms: int) -> int:
+        """What the test has put in."""
+        return self.connection_waits.pop(0) if self.connection_waits else 0
 
     def receive(self, channel: Channel, frame: memoryview, now_ms: int) -> None:
         """See the table above."""

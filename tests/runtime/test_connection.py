@@ -629,3 +629,27 @@ def test_a_client_behind_a_transport_that_sends_no_more_is_let_go(here: Loopback
     exchange(here, client, framed(b"e"), framed(b"e"))
     client.socket.shutdown(socket.SHUT_WR)
     here.until(lambda: len(here.core.gone) == 1)
+
+
+# -- clients over a quota
+
+
+def test_nothing_is_read_from_a_muted_connection_until_it_is_muted_no_more(here: Loopback) -> None:
+    client = here.connect()
+    here.send(client, b"e first")
+    here.until(lambda: len(here.core.seen) == 1)
+    (channel,) = here.core.channels
+    muted = cast(Any, b"stands for a request")
+    channel.muted = muted
+    channel.pending.append(muted)
+    here.core.effects.writes[channel] = None
+    here.server.settle()
+    before = here.server.bytes_in
+    client.send(framed(b"e second"))
+    here.turn(20)
+    assert (len(here.core.seen), here.server.bytes_in) == (1, before)
+    channel.muted = None
+    channel.pending.clear()
+    here.core.effects.writes[channel] = None
+    here.server.settle()
+    here.until(lambda: len(here.core.seen) == 2)

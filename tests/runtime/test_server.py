@@ -6,6 +6,7 @@ import errno
 import select
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -102,6 +103,28 @@ def test_an_override_counts_for_its_address_alone() -> None:
     with running(limits) as here:
         clients = [here.connect() for _ in range(3)]
         assert [is_closed(client) for client in clients] == [False, False, True]
+
+
+def test_who_connects_faster_than_it_may_waits_to_be_hung_up_on(here: Loopback) -> None:
+    """KIP-612."""
+    here.core.connection_waits = [300, 0]
+    began_s = time.monotonic()
+    first = here.connect()
+    here.until(lambda: here.server.refused == 1)
+    assert not is_closed(here.connect())
+    here.until(lambda: is_closed(first))
+    assert time.monotonic() - began_s > 0.25
+
+
+def test_beyond_the_rate_of_new_connections_they_wait() -> None:
+    with running(LIMITS._replace(creation_rate=1)) as here:
+        for _ in range(11):  # ten windows may bring one each; behind the next the listener rests
+            here.connect()
+        here.until(lambda: here.server.accepted == 11)
+        began_s = time.monotonic()
+        socket.create_connection(("127.0.0.1", here.ports["PLAINTEXT"])).close()
+        here.until(lambda: here.server.accepted == 12)
+        assert time.monotonic() - began_s > 0.5
 
 
 def test_limits_that_change_count_from_then_on(here: Loopback) -> None:
