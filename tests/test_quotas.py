@@ -230,3 +230,16 @@ def test_what_brokers_ask_takes_no_time_of_a_quota(working: tuple[World, Working
     assert not client.channel.full
     client.ask(ControlledShutdownRequest(broker_id=7, broker_epoch=-1), 2)
     assert not client.channel.full
+
+
+def test_metrics_tell_who_was_throttled_and_for_how_long(world: World, client: Client) -> None:
+    limit(world, producer_byte_rate=RATE)
+    throttle_ms = throttled(client, produce(b"v" * 20 * RATE), PRODUCE)
+    told = {family.name: list(family.samples) for family in world.core.figures()}
+    (waited,), (count,) = (
+        told["kafka_server_produce_throttle_time_ms_total"],
+        told["kafka_server_produce_throttles_total"],
+    )
+    assert (waited.value, count.value, dict(waited.labels)) == (throttle_ms, 1, {"user": "", "client_id": "test"})
+    (rate,) = told["kafka_server_produce_byte_rate"]
+    assert 2000 < rate.value < 2020

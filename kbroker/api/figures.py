@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kbroker import __version__
 from kbroker.api.routes import SERVED
 from kbroker.broker.coordinator_types import GROUP, TRANSACTION
+from kbroker.metadata.entities import desanitized
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from kbroker.metadata.store import LeaderIsr
 
 
+USED = {"Produce": "byte_rate", "Fetch": "byte_rate", "Request": "request_time", "ControllerMutation": "tokens"}
+"""Kafka's names of what clients use, by kind of quota."""
 RUNNING = 3  # Kafka's BrokerState
 
 
@@ -75,6 +78,7 @@ def figures_of(broker: Broker, delayed: Counter[str]) -> Iterator[Family]:
     yield from _requests(broker, delayed)
     if broker.logins is not None:
         yield from _logins(broker.logins)
+    yield from _quotas(broker)
     yield from _replicas(broker)
     yield from _controller(broker)
     yield from _logs(broker)
@@ -169,6 +173,37 @@ def _waits(broker: Broker, api: int, name: str) -> Iterator[Sample]:
     yield Sample(total, (request, ("le", "+Inf")), "_bucket")
     yield Sample(counters.waited_ms[api], (request,), "_sum")
     yield Sample(total, (request,), "_count")
+
+
+def _quotas(broker: Broker) -> Iterator[Family]:
+    """Of clients that have a quota. Averages, which Kafka has, follow of sums and counts."""
+    if broker.quotas is None:
+        return
+    now_ms = broker.clock.now_ms()
+    for name, manager in broker.quotas.managers():
+        stem = f"kafka_server_{name.lower()}_"
+        known = [
+            ((("user", desanitized(each.tags[0])), ("client_id", each.tags[1])), each)
+            for each in manager.meters.values()
+        ]
+        yield Family(
+            f"{stem}throttle_time_ms_total",
+            "counter",
+            "For how long requests of a client were throttled.",
+            [Sample(each.throttled_ms, labels) for labels, each in known],
+        )
+        yield Family(
+            f"{stem}throttles_total",
+            "counter",
+            "How many requests of a client were throttled.",
+            [Sample(each.throttles, labels) for labels, each in known],
+        )
+        yield Family(
+            stem + USED[name],
+            "gauge",
+            "What a client uses, as its quota counts it.",
+            [Sample(each.meter.measure(now_ms), labels) for labels, each in known],
+        )
 
 
 # ---- replicas, controller, logs

@@ -26,7 +26,7 @@ from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Touched
 from kbroker.config import describe_topic
 from kbroker.config.limits import ELEMENTS_PER_REQUEST
-from kbroker.controller.admin import Growth, MadeTopic, NewTopic, Pending
+from kbroker.controller.admin import Charge, Growth, MadeTopic, NewTopic, Pending
 from kbroker.controller.events import ElectionType, ElectLeaders
 from kbroker.log.names import METADATA_LOG, topic_name_fault
 from kbroker.metadata.cache import TopicKey
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from kbroker.api.call import Call, InSlices, Waiting
     from kbroker.broker.control_plane import ControlPlane
     from protocol.message import Message
+
+CREATE_REFUSES_SINCE, GROW_REFUSES_SINCE, DELETE_REFUSES_SINCE = 6, 3, 5  # THROTTLING_QUOTA_EXCEEDED (KIP-599)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -194,6 +196,31 @@ def _results(
     return results
 
 
+def _charge(call: Call, refuses_since: int) -> Charge | None:
+    """What counts partitions of this client's quota (KIP-599), if there is one; from a version on it refuses."""
+    quotas = call.broker.quotas
+    metered = None
+    if quotas is not None and quotas.controller_mutation.is_on:
+        metered = quotas.controller_mutation.of[call.session.principal.name, call.client_id]
+    if metered is None:
+        return None
+    from kbroker.broker.client_quotas import ControllerMutationQuota  # loaded: there are quotas
+
+    call.mutations = ControllerMutationQuota(metered, call.broker.clock, is_strict=call.version >= refuses_since)
+    return call.mutations.record
+
+
+def _charged(names: Iterable[str], charge: Charge | None, plane: ControlPlane) -> dict[str, KafkaError]:
+    """Topics that are not deleted, since their client has nothing left of its quota."""
+    refused: dict[str, KafkaError] = {}
+    for name in names if charge is not None else ():
+        try:
+            charge(len(plane.cache.topics[name].partitions))  # type: ignore[misc]
+        except KafkaError as error:
+            refused[name] = error
+    return refused
+
+
 # -- CreateTopics
 
 
@@ -203,7 +230,8 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> InSlices:
     if not plane.controller.is_active:
         return _refuse_create(request, ErrorCode.NOT_CONTROLLER, "", call.version)
     wanted, refused = yield from _sorted_out(request.topics, lambda topic, times: _new_topic(topic, times, plane))
-    pending = plane.admin.create(list(wanted.values()), validate_only=request.validate_only)
+    charge = _charge(call, CREATE_REFUSES_SINCE)
+    pending = plane.admin.create(list(wanted.values()), validate_only=request.validate_only, charge=charge)
 
     def result(name: str, made: MadeTopic | KafkaError) -> CreatableTopicResult:
         return _failed_topic(name, made) if isinstance(made, KafkaError) else _made_topic(name, made, plane)
@@ -307,14 +335,18 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> InSlices:
             yield
         asked.append(_resolved(topic, plane))
     names = {name: plane.cache.topic_id(name) for name, _ in asked if name is not None and name in plane.cache.topics}
-    pending = plane.admin.delete(list(names))
+    refused = _charged(names, _charge(call, DELETE_REFUSES_SINCE), plane)
+    deleting = [name for name in names if name not in refused]
+    pending = plane.admin.delete(deleting)
 
     def answer_with(shown: set[str]) -> InSlices:
         results = []
         for at, (name, topic_id) in enumerate(asked):
             if is_break(at):
                 yield
-            error = _unknown(name, topic_id) if name not in names else _outcome(pending, str(name))
+            error = refused.get(str(name))
+            if error is None:
+                error = _unknown(name, topic_id) if name not in names else _outcome(pending, str(name))
             if error is None and name not in shown:
                 waits = plane.controller.waits_for_reassignment(str(name))
                 error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, WAITS_FOR_REASSIGNMENT if waits else "")
@@ -330,7 +362,7 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> InSlices:
             return plane.cache.topic_id(name) != names[name]
         return not plane.controller.is_being_deleted(name)
 
-    waiting = AwaitChange(pending, names, gone, answer_with, request.timeout_ms, call.now_ms)
+    waiting = AwaitChange(pending, deleting, gone, answer_with, request.timeout_ms, call.now_ms)
     return (yield from _awaited(waiting, call.now_ms))
 
 
@@ -379,7 +411,8 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> InSlices:
     if not plane.controller.is_active:
         return _refuse_grow(request, ErrorCode.NOT_CONTROLLER, "", call.version)
     wanted, refused = yield from _sorted_out(request.topics, lambda topic, times: _growth(topic, times, plane))
-    pending = plane.admin.grow(list(wanted.values()), validate_only=request.validate_only)
+    charge = _charge(call, GROW_REFUSES_SINCE)
+    pending = plane.admin.grow(list(wanted.values()), validate_only=request.validate_only, charge=charge)
 
     def result(name: str, outcome: int | KafkaError) -> CreatePartitionsTopicResult:
         return _grown(name, outcome if isinstance(outcome, KafkaError) else None)

@@ -128,6 +128,8 @@ class Growth(NamedTuple):
 Made: TypeAlias = dict[str, MadeTopic | KafkaError]
 Grown: TypeAlias = dict[str, int | KafkaError]
 Deleted: TypeAlias = dict[str, KafkaError | None]
+Charge: TypeAlias = Callable[[int], None]
+"""What so many partitions cost who asks for them. Raises: KafkaError if that is too much."""
 Change: TypeAlias = Callable[[dict[str, str]], dict[str, str]]
 """From the settings of an entity to what they are to become. Raises: KafkaError if they may not."""
 
@@ -155,9 +157,9 @@ class Admin:
 
     # -- topics
 
-    def create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> Pending[Made]:
-        """Make topics; each succeeds or fails by itself."""
-        return self.start(self._create(topics, validate_only))
+    def create(self, topics: Sequence[NewTopic], *, validate_only: bool, charge: Charge | None = None) -> Pending[Made]:
+        """Make topics; each succeeds or fails by itself. charge: for the partitions of each that is made."""
+        return self.start(self._create(topics, validate_only, charge))
 
     def auto_create(self, topics: Sequence[NewTopic]) -> dict[str, Pending[Made]]:
         """Make topics because somebody asked for them; once, however many ask. The controller does, if it is another.
@@ -175,9 +177,12 @@ class Admin:
         """Ask for the deletion of topics. The value says which requests were taken down; the controller obeys them."""
         return self.start(self._delete(topics))
 
-    def grow(self, growths: Sequence[Growth], *, validate_only: bool) -> Pending[Grown]:
-        """Give topics more partitions; each succeeds or fails by itself. The value: how many they have."""
-        return self.start(self._grow(growths, validate_only))
+    def grow(self, growths: Sequence[Growth], *, validate_only: bool, charge: Charge | None = None) -> Pending[Grown]:
+        """Give topics more partitions; each succeeds or fails by itself. The value: how many they have.
+
+        charge: for the new ones of each.
+        """
+        return self.start(self._grow(growths, validate_only, charge))
 
     # -- settings
 
@@ -246,18 +251,23 @@ class Admin:
         results = {result.name: result for result in response.topics}
         return {topic.name: _as_made(topic, results[topic.name]) for topic in topics}
 
-    def _create(self, topics: Sequence[NewTopic], validate_only: bool) -> Procedure[Made]:
+    def _create(self, topics: Sequence[NewTopic], validate_only: bool, charge: Charge | None = None) -> Procedure[Made]:
         epoch = self._epoch()
         _check_many(sum(len(topic.assignments) or max(topic.partitions, 1) for topic in topics))
         outcomes: Made = {}
         for some in pieces(topics, WRITTEN_AT_ONCE):
             outcomes |= yield from self._create_some(
-                epoch, some, outcomes.keys() if validate_only else (), validate_only
+                epoch, some, outcomes.keys() if validate_only else (), validate_only, charge
             )
         return outcomes
 
     def _create_some(
-        self, epoch: ControllerEpoch, topics: Sequence[NewTopic], before: Iterable[str], validate_only: bool
+        self,
+        epoch: ControllerEpoch,
+        topics: Sequence[NewTopic],
+        before: Iterable[str],
+        validate_only: bool,
+        charge: Charge | None,
     ) -> Procedure[Made]:
         """before: names that topics of the same request would have."""
         lookups = [Exists(_config(topic.name)) for topic in topics]
@@ -273,6 +283,8 @@ class Admin:
                 if not validate_only:
                     made = made._replace(topic_id=new_topic_id(self._random))
                 write = _fitting(_creation(epoch, topic.name, made, has_config=config.stat is not None))
+                if charge is not None and not validate_only:
+                    charge(len(made.replicas))
             except KafkaError as error:
                 outcomes[topic.name] = error
                 continue
@@ -347,15 +359,16 @@ class Admin:
 
     # -- growing
 
-    def _grow(self, growths: Sequence[Growth], validate_only: bool) -> Procedure[Grown]:
+    def _grow(self, growths: Sequence[Growth], validate_only: bool, charge: Charge | None) -> Procedure[Grown]:
         epoch = self._epoch()
         outcomes: Grown = {}
         remaining = list(growths)
         for _ in range(CHANGE_ATTEMPTS):
             found = yield [Get(topic_path(growth.topic)) for growth in remaining]
-            writes = self._growth_writes(remaining, found, epoch, outcomes)
+            writes = self._growth_writes(remaining, found, epoch, outcomes, None if validate_only else charge)
             if validate_only:
                 break
+            charge = None  # who has to try again has been charged
             answers = dict(zip(writes, (yield from one_by_one(list(writes.values()))), strict=True))
             outcomes |= {
                 topic: _failure(topic, answer) for topic, answer in answers.items() if answer.fault is not None
@@ -368,7 +381,12 @@ class Admin:
         return outcomes
 
     def _growth_writes(
-        self, growths: Sequence[Growth], found: Sequence[Outcome], epoch: ControllerEpoch, outcomes: Grown
+        self,
+        growths: Sequence[Growth],
+        found: Sequence[Outcome],
+        epoch: ControllerEpoch,
+        outcomes: Grown,
+        charge: Charge | None,
     ) -> dict[str, Multi]:
         """What to write for each topic that may grow; what becomes of each topic goes into `outcomes`."""
         writes: dict[str, Multi] = {}
@@ -382,6 +400,8 @@ class Admin:
                 grown = TopicInfo(info.topic_id, {**info.partitions, **self._more(growth, info)})
                 path = topic_path(growth.topic)
                 write = _fitting(epoch.fenced(SetData(path, encode_topic(grown), answer.stat.version)))
+                if charge is not None:
+                    charge(len(grown.partitions) - len(info.partitions))
             except KafkaError as error:
                 outcomes[growth.topic] = error
                 continue
