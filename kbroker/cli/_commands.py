@@ -26,6 +26,7 @@ COMMANDS = {
     "configs": ("kbroker.cli.configs:configs", "Describe and alter settings of topics and brokers."),
     "users": ("kbroker.cli.users:users", "Who may log in by SCRAM: list, create, alter, delete."),
     "acls": ("kbroker.cli.acls:acls", "Access rules: who may do what."),
+    "quotas": ("kbroker.cli.quotas:quotas", "Quotas of users, client ids and addresses: describe, alter."),
     "cluster": ("kbroker.cli.cluster:cluster", "Brokers of a cluster, their log directories and API versions."),
     "reassign": ("kbroker.cli.reassign:reassign", "Move partitions between brokers."),
     "elect-leaders": ("kbroker.cli.elect_leaders:elect_leaders", "Have partitions led by their first replica again."),

@@ -1,7 +1,7 @@
 """`kbroker configs`: settings of topics and brokers. Options are those of Apache's kafka-configs.sh.
 
-Unlike it: users, clients and quotas are not there yet. What holds for all brokers (--entity-default) has no name in the
-client library: it is asked for by requests of its own, sent through the library's connections.
+Unlike it: users are `kbroker users`, quotas `kbroker quotas`. What holds for all brokers (--entity-default) has no
+name in the client library: it is asked for by requests of its own, sent through the library's connections.
 """
 
 from __future__ import annotations
