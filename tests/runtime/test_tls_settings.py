@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 import ssl
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kbroker.broker.session import Session
 from kbroker.config import BrokerLayers, ConfigError, Given, resolve_broker, resolve_listeners
-from kbroker.runtime.ssl_transport import SslTransport
+from kbroker.runtime.ssl_transport import SCRATCH_BYTES, SslTransport
 from kbroker.runtime.tls import Tls
 from tests.certificates import Authority
 from tests.security.jks_writer import write_jks
@@ -229,18 +230,33 @@ def test_a_client_without_a_rule_is_nobody(authority: Authority) -> None:
     assert shake(tls, authority, "CN=x") == "User:x"
 
 
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_a_short_handshake_knows_the_client_until_stores_are_loaded_again(version: str, authority: Authority) -> None:
+    given = layers(**authority.settings(ssl_client_auth="required", ssl_enabled_protocols=version))
+    tls = load(given)
+    own = authority.context(authority.store(authority.make("CN=me"), "client.pem"))
+    said, kept = hello(tls, own)
+    assert (said, kept.session_reused) == ("User:CN=me", False)
+    said, again = hello(tls, own, kept.session)
+    assert (said, again.session_reused) == ("User:CN=me", True)
+    authority.store(authority.make("CN=broker,O=kbroker"), "broker.pem")
+    tls.reload(given)
+    said, last = hello(tls, own, kept.session)
+    assert (said, last.session_reused) == ("User:CN=me", False)
+
+
 def shake(tls: Tls, authority: Authority, subject: str) -> str:
     """Who the client of a handshake is."""
-    ends = socket.socketpair()
+    return hello(tls, authority.context(authority.store(authority.make(subject), "client.pem")))[0]
+
+
+def hello(tls: Tls, own: ssl.SSLContext, known: ssl.SSLSession | None = None) -> tuple[str, ssl.SSLObject]:
+    """Who the client is, and its end. own: what it shows; known: from before."""
+    ends, made = socket.socketpair(), []
     session = Session("SSL", "127.0.0.1", 1)
     server = tls.accept("SSL", ends[0], session)
-    own = authority.context(authority.store(authority.make(subject), "client.pem"))
-    client = SslTransport(
-        ends[1],
-        lambda one, other: own.wrap_bio(one, other, server_hostname="127.0.0.1"),
-        id,
-        memoryview(bytearray(1 << 16)),
-    )
+    make = partial(own.wrap_bio, server_hostname="127.0.0.1", session=known)
+    client = SslTransport(ends[1], make, made.append, memoryview(bytearray(SCRATCH_BYTES)))
     room = memoryview(bytearray(100))
     try:
         for _ in range(5):
@@ -252,4 +268,4 @@ def shake(tls: Tls, authority: Authority, subject: str) -> str:
     finally:
         client.close()
         server.close()
-    return str(session.principal)
+    return str(session.principal), made[0]
