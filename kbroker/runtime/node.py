@@ -541,8 +541,6 @@ class Node:
             endpoints=self.endpoints,
             fetch_regions=host.shares.fetch_regions,
         )
-        control_listener = self.listeners.control_plane or ""
-        alone = isinstance(self._store, EmbeddedStore)
 
         def look_up(job: Job, owner: Owner) -> None:
             def tell(fact: JobDone) -> None:
@@ -551,10 +549,11 @@ class Node:
 
             self._name_pool.run(job.run, lambda error: tell_of_end(Errand(job, owner), error, tell))
 
-        broker.auth_helper.control_listener = control_listener
+        listener = broker.auth_helper.control_listener = self.listeners.control_plane or ""
         if broker.auth_helper.authorizer is None:
+            alone = isinstance(self._store, EmbeddedStore)
             broker.auth_helper.authorizer = BrokersOnly(
-                broker.plane, addresses_of, look_up, broker.tell, alone=alone, control_listener=control_listener
+                broker.plane, addresses_of, look_up, broker.tell, alone=alone, control_listener=listener
             )
         if self._sasl:
             self._take_logins(configs, look_up)

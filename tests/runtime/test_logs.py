@@ -88,6 +88,13 @@ def test_json_has_the_error_beside_the_message() -> None:
     assert (read["message"], read["error"]) == ("it failed", "ValueError: why")
 
 
+def test_json_has_the_parts_of_a_line_that_has_some() -> None:
+    record = event("who did what")
+    record.fields = {"principal": "User:a\n"}
+    read = json.loads(JsonFormatter().format(record))
+    assert (read["message"], read["principal"]) == ("who did what", "User:a\n")
+
+
 @pytest.mark.parametrize("columns", [20, 80])
 def test_a_terminal_gets_lines_that_fit_it(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
