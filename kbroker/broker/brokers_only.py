@@ -3,7 +3,8 @@
 The authorizer of a broker without access rules. Whoever comes in by the listener of `control.plane.listener.name` is a
 broker: that listener is there for them alone. Otherwise the address decides: it has to be one of a registered broker; a
 broker that is alone, its metadata being in its own file, has no other brokers. Everything else is allowed to everybody.
-Principals and rules will take the place of the addresses.
+With access rules (`acl_authorizer.py`) principals take the place of
+the addresses.
 
 Registered brokers are those of this one's image of the cluster, and those that the metadata store names, which is asked
 about an address that is not known: a broker that has just come may be the controller, and what it says waits for the

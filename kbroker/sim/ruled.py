@@ -12,9 +12,22 @@ from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any
 
 from kbroker.broker.acl_authorizer import AclAuthorizer
-from kbroker.broker.acls import ALL, EVERYONE, WILDCARD, Pattern, PatternType, Permission, decode_rules, pattern_path
-from kbroker.broker.authorizer import Operation, ResourceType
+from kbroker.broker.acls import (
+    ALL,
+    EVERYONE,
+    WILDCARD,
+    Pattern,
+    PatternType,
+    Permission,
+    Rule,
+    decode_rules,
+    encode_rules,
+    pattern_path,
+)
+from kbroker.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kbroker.config.broker import AUTHORIZERS
+from kbroker.metadata.tree import NOBODY, ancestors
+from kbroker.ports import Create
 from kbroker.sim.checks import Checks
 from kbroker.sim.client import Lost, Script
 from kbroker.sim.leaders import Router
@@ -36,6 +49,7 @@ if TYPE_CHECKING:
 GUARDED = "guarded"
 OUTSIDERS = ("outsider-0", "outsider-1")
 PATTERN = Pattern(ResourceType.TOPIC, GUARDED, PatternType.LITERAL)
+EACH_MAY = Rule(EVERYONE, WILDCARD, ALL, Permission.ALLOW)
 
 
 class RuledChecks(Checks):
@@ -85,10 +99,8 @@ class Ruler(Router):
     pace_ms = 6_000
 
     def live(self) -> Script:
-        """One change after the other, each through any machine; first of all a rule that lets each client in."""
+        """One change after the other, each through any machine."""
         yield from self.shake_hands()
-        while not (yield from self._change(CreateAclsRequest(creations=[rule_of(WILDCARD)]))):
-            yield from self.pause(self.pace_ms)
         while self.restless:
             yield from self.pause(self.pace_ms)
             host = self.chance.choice(OUTSIDERS)
@@ -97,29 +109,26 @@ class Ruler(Router):
                 CreateAclsRequest(creations=[rule_of(host)]) if denies else DeleteAclsRequest(filters=[filter_of(host)])
             )
 
-    def _change(self, request: Message) -> Generator[Any, Any, bool]:
-        """Whether it was done, as far as is known."""
+    def _change(self, request: Message) -> Generator[Any, Any, None]:
         try:
             answer: Any = yield from self.ask(request, to=self.chance.choice(self.machines))
         except Lost as lost:
             self.note(f"lost: {lost.why}")
-            return False
+            return
         (result,) = answer.results if isinstance(request, CreateAclsRequest) else answer.filter_results
         self.note(f"{type(request).__name__}: {ErrorCode.of(result.error_code).name}")
-        return bool(result.error_code == ErrorCode.NONE)
 
 
 def rule_of(host: str) -> AclCreation:
-    """That each client may do everything with the guarded topic, or that one may not write to it."""
-    is_denial = host in OUTSIDERS
+    """That an outsider may not write to the guarded topic."""
     return AclCreation(
         resource_type=PATTERN.resource,
         resource_name=PATTERN.name,
         resource_pattern_type=PATTERN.kind,
         principal=EVERYONE,
         host=host,
-        operation=Operation.WRITE if is_denial else ALL,
-        permission_type=Permission.DENY if is_denial else Permission.ALLOW,
+        operation=Operation.WRITE,
+        permission_type=Permission.DENY,
     )
 
 
@@ -143,6 +152,8 @@ class Ruled(Swarm):
 
     def _make_others(self) -> list[Client]:
         chance = self.world.chance("ruled")
+        self._begin_with(Pattern(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL), self._of_the_cluster())
+        self._begin_with(PATTERN, [EACH_MAY])
         given = self.world, self.net, self.machines, self.checks
         self.outsiders = [Outsider(name, *given) for name in OUTSIDERS]
         for outsider in self.outsiders:
@@ -150,6 +161,18 @@ class Ruled(Swarm):
             outsider.acks, outsider.pace_ms = chance.choice((-1, 1)), 500
         self.rulers = [Ruler(f"ruler-{number}", *given) for number in range(2)]
         return [*self.outsiders, *self.rulers]
+
+    def _begin_with(self, pattern: Pattern, rules: Collection[Rule]) -> None:
+        """These rules are in the metadata store before any machine starts."""
+        path = pattern_path(pattern)
+        for each in ancestors(path):
+            self.ensemble.tree.apply(Create(each), NOBODY)
+        self.ensemble.tree.apply(Create(path, encode_rules(rules)), NOBODY)
+
+    def _of_the_cluster(self) -> list[Rule]:
+        """Each may do everything, but a machine that is alone obeys no controller: some hostile client says it is."""
+        obeys = Rule(EVERYONE, WILDCARD, Operation.CLUSTER_ACTION, Permission.DENY)
+        return [EACH_MAY, obeys] if len(self.machines) == 1 else [EACH_MAY]
 
     def _make_checks(self) -> Checks:
         return RuledChecks(self.world)
