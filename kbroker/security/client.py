@@ -193,7 +193,7 @@ def _module(text: str, mechanism: str) -> Module:
     try:
         module = read_module(text)
     except ValueError as error:
-        raise ValueError(f"sasl.jaas.config: {error}; {_example(mechanism)}") from None
+        raise ValueError(f"sasl.jaas.config: {str(error).rstrip(';')}: {_example(mechanism)}") from None
     if module.name != wanted.rpartition(".")[2]:
         raise ValueError(f"sasl.jaas.config has a {module.name}: {_example(mechanism)}")
     return module
