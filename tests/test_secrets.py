@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -24,6 +25,8 @@ from tests.processes import BrokerProcess
 
 pytestmark = pytest.mark.slow
 
+LISTENERS = "SASL_SSL://127.0.0.1:0"
+OF_PLAIN = "listener.name.sasl_ssl.plain.sasl.jaas.config"
 USERS = {"plain": "sesame-of-plain", "scram": "sesame-of-scram", "wrong": "sesame-that-is-wrong"}
 
 
@@ -56,25 +59,34 @@ def try_login(recipe: Recipe) -> str:
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     """A broker at DEBUG with users of PLAIN and SCRAM, asked by good ones and bad ones, and then looked into."""
     folder = tmp_path_factory.mktemp("secrets")
-    made = secure(str(folder / "secure"), listeners="SASL_SSL://127.0.0.1:0")
-    key = (folder / "secure" / "secure-broker.pem").read_text()
-    name = "listener.name.sasl_ssl"
+    made = secure(str(folder / "secure"), listeners=LISTENERS)
     properties = folder / "server.properties"
-    lines = [f"{key}={value}" for key, value in made.settings.items() if not key.startswith(("listeners", "sasl.en"))]
+    lines = [f"{name}={text}" for name, text in made.settings.items() if not name.startswith(("listeners", "sasl.en"))]
     lines += ["sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512,SCRAM-SHA-256"]
-    lines += [f'{name}.plain.sasl.jaas.config={MODULES["PLAIN"]} required user_admin="{USERS["plain"]}";']
+    lines += [f'{OF_PLAIN}={MODULES["PLAIN"]} required user_admin="{USERS["plain"]}";']
     properties.write_text("\n".join(lines))
-    broker = BrokerProcess(
-        folder, arguments=(str(properties), "--log-level", "debug"), listeners="SASL_SSL://127.0.0.1:0"
-    ).await_start()
+    arguments = (str(properties), "--log-level", "debug")
+    broker = BrokerProcess(folder, arguments=arguments, listeners=LISTENERS).await_start()
     authority = made.settings["ssl.truststore.location"]
-    address = f"127.0.0.1:{broker.port}"
-    admin = Recipe(address, "SASL_SSL", authority, "", "admin", USERS["plain"], "PLAIN")
-    said = [tool("--help")]
+    admin = Recipe(f"127.0.0.1:{broker.port}", "SASL_SSL", authority, "", "admin", USERS["plain"], "PLAIN")
+    said = said_to_clients(admin, folder)
+    broker.process.terminate()
+    said += [*broker.says, broker.process.communicate(timeout=60)[0], broker.log]
+    said += said_of_files(folder, properties)
+    kept = whole_nodes(f"{folder}/data/metadata.db")["/config/users/scram"].decode()
+    hashes = set(re.findall(r"(?:salt|stored_key|server_key)=([A-Za-z0-9+/=]{16,})", kept))
+    key, _, rest = (folder / "secure" / "secure-broker.pem").read_text().partition("-----BEGIN CERT")
+    keys = {line for line in key.splitlines() if len(line) > 40 and "-----" not in line and line not in rest}
+    encoded = {base64.b64encode(f"\0admin\0{each}".encode()).decode() for each in USERS.values()}
+    return Asked({*USERS.values(), made.password, *hashes, *keys, *encoded}, "\n".join(said))
+
+
+def said_to_clients(admin: Recipe, folder: Path) -> list[str]:
+    """What the broker and the commands say to who logs in, rightly and wrongly, and to wrong settings."""
     config = folder / "admin.properties"
-    config.write_text("\n".join(f"{key}={value}" for key, value in admin.java().items()))
+    config.write_text("\n".join(f"{name}={text}" for name, text in admin.java().items()))
     client = ("--command-config", str(config))
-    said.append(tool("users", *client, "--create", "--user", "scram", stdin=f"{USERS['scram']}\n"))
+    said = [tool("users", *client, "--create", "--user", "scram", stdin=f"{USERS['scram']}\n")]
     said += [
         try_login(admin),
         try_login(admin._replace(user="scram", password=USERS["scram"], mechanism="SCRAM-SHA-512")),
@@ -84,30 +96,26 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     said.append(tool("topics", *client, "-X", f"sasl.jaas.config=Plain required password={USERS['wrong']}", "--list"))
     for entity in ("brokers", "topics"):
         said.append(tool("configs", *client, "--describe", "--entity-type", entity, "--all", "--json"))
-    change = f"listener.name.sasl_ssl.plain.sasl.jaas.config={USERS['wrong']}"
-    said.append(tool("configs", *client, "--alter", "--broker", "1", "--add-config", change))
-    said.append(
-        tool("configs", *client, "--alter", "--broker", "1", "--add-config", f"ssl.key.password={USERS['wrong']}")
-    )
+    for setting in (OF_PLAIN, "ssl.key.password", "listener.name.sasl_ssl.ssl.key.password"):
+        change = ("--add-config", f"{setting}={USERS['wrong']}")
+        said.append(tool("configs", *client, "--alter", "--broker", "1", *change))
     with closing(KafkaAdminClient(**admin.kafka_python())) as described:
-        found = described.describe_configs([ConfigResource(ConfigResourceType.BROKER, "1")], config_filter="all")
-        said.append(repr(found))
-    broker.process.terminate()
-    said += [*broker.says, broker.process.communicate(timeout=60)[0]]
-    nodes = whole_nodes(f"{folder}/data/metadata.db")
-    said += [tool("metadata", "check", str(folder / "data")), tool("verify-log", str(folder / "data"))]
+        broker = ConfigResource(ConfigResourceType.BROKER, "1")
+        said.append(repr(described.describe_configs([broker], config_filter="all")))
+    return said
+
+
+def said_of_files(folder: Path, properties: Path) -> list[str]:
+    """What tools say of a log directory, and a start of wrong settings."""
+    data = str(folder / "data")
+    said = [tool("metadata", "check", data), tool("verify-log", data)]
     for part in sorted(folder.glob("data/*-0")):
         said.append(tool("dump-log", str(part), "--print-data-log"))
-    for wrong in (f"ssl.keystore.password={USERS['wrong']}", f"{name}.plain.sasl.jaas.config={USERS['wrong']}"):
-        words = ("--override", "listeners=SASL_SSL://127.0.0.1:0", "--override", f"log.dirs={folder}/other")
-        said.append(tool("start", str(properties), *words, "--override", wrong, "--log-level", "debug"))
-    said.append(broker.log)
-    kept = nodes["/config/users/scram"].decode()
-    hashes = set(re.findall(r"(?:salt|stored_key|server_key)=([A-Za-z0-9+/=]{16,})", kept))
-    keys = {line for line in key.splitlines() if len(line) > 40 and "-----" not in line}
-    certificates = {line for line in key.partition("-----BEGIN CERT")[2].splitlines() if len(line) > 40}
-    encoded = {base64.b64encode(f"\0admin\0{each}".encode()).decode() for each in USERS.values()}
-    return Asked({*USERS.values(), made.password, *hashes, *(keys - certificates), *encoded}, "\n".join(said))
+    for setting in ("ssl.keystore.password", OF_PLAIN):
+        overrides = (f"listeners={LISTENERS}", f"log.dirs={folder}/other", f"{setting}={USERS['wrong']}")
+        words = [word for each in overrides for word in ("--override", each)]
+        said.append(tool("start", str(properties), *words, "--log-level", "debug"))
+    return said
 
 
 def test_there_is_something_to_be_found(asked: Asked) -> None:
