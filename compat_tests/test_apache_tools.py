@@ -124,6 +124,30 @@ def test_configs(release: str, broker: Place, reference: Driver, topic: str) -> 
     assert reference.topic_configs(topic)["max.message.bytes"] == "1048588"
 
 
+def test_quotas(release: str, broker: Place, topic: str) -> None:
+    """kafka-configs sets, describes and removes quotas of users, client ids and addresses"""
+
+    def configs(*arguments: str) -> str:
+        return run(release, CONFIGS, "--bootstrap-server", broker.address, *arguments)
+
+    user = ["--entity-type", "users", "--entity-name", topic]
+    both = [*user, "--entity-type", "clients", "--entity-default"]
+    address = ["--entity-type", "ips", "--entity-name", "10.0.0.1"]
+    configs("--alter", *user, "--add-config", "producer_byte_rate=1000000,request_percentage=25.5")
+    configs("--alter", *both, "--add-config", "consumer_byte_rate=2000000")
+    configs("--alter", *address, "--add-config", "connection_creation_rate=100")
+    said = configs("--describe", *user)
+    assert f"user-principal '{topic}'" in said
+    assert "producer_byte_rate=1000000.0" in said
+    assert "request_percentage=25.5" in said
+    assert "consumer_byte_rate=2000000.0" in configs("--describe", *both)
+    assert "connection_creation_rate=100.0" in configs("--describe", *address)
+    configs("--alter", *user, "--delete-config", "producer_byte_rate,request_percentage")
+    configs("--alter", *both, "--delete-config", "consumer_byte_rate")
+    configs("--alter", *address, "--delete-config", "connection_creation_rate")
+    assert "producer_byte_rate" not in configs("--describe", *user)
+
+
 def test_configs_of_the_broker(release: str, broker: Place, reference: Driver) -> None:
     """kafka-configs describes all settings of the broker, and alters one"""
     node = str(reference.brokers()[0][0])
