@@ -247,7 +247,7 @@ class AlterLogDirs:
             return False
         start, end = present.log_start_offset, present.log_end_offset
         if future.log_end_offset < start != future.log_start_offset:  # not if it begins within a batch, as the other
-            self._truncate(move, start, now_ms, anew=True)
+            self._truncate(move, start, now_ms, start_over=True)
             future.cleaned_to = present.cleaned_to
             return False
         offset, epoch = min(future.log_end_offset, end), future.epochs.latest
@@ -261,11 +261,17 @@ class AlterLogDirs:
         return True
 
     def _truncate(
-        self, move: Move, offset: int, now_ms: int, *, anew: bool = False, log_start_offset: int | None = None
+        self, move: Move, offset: int, now_ms: int, *, start_over: bool = False, log_start_offset: int | None = None
     ) -> None:
         wall_ms = self._clock.wall_ms()
         move.target.truncate(
-            move.partition, move.future, offset, now_ms, wall_ms, anew=anew, log_start_offset=log_start_offset
+            move.partition,
+            move.future,
+            offset,
+            now_ms,
+            wall_ms,
+            start_over=start_over,
+            log_start_offset=log_start_offset,
         )
         move.wake_ms = now_ms + (MOVE_RETRY_MS if move.future.cuts_under_way else 0)
 
@@ -304,7 +310,7 @@ class AlterLogDirs:
                 raise
             # The present log starts within a batch (DeleteRecords): so may an empty copy.
             start = move.present.log_start_offset
-            self._truncate(move, error.first_offset, now_ms, anew=True, log_start_offset=start)
+            self._truncate(move, error.first_offset, now_ms, start_over=True, log_start_offset=start)
 
     def _change_over(self, move: Move, now_ms: int) -> None:
         """The copy is durable: bring the last records, and put it in place; or go on, if there were too many."""

@@ -2,7 +2,7 @@
 
 `plan_as_leader` and `plan_as_follower` are called by the log before anything is written. They touch no file and no
 state of the log: what they change is the request's own buffer (base offset, leader epoch, now and then the timestamp
-and with it the checksum), in place. A refused request may leave a stamped buffer behind, which nobody reads again.
+and with it the checksum), in place. A refused request may leave a stamped buffer behind, which is not read again.
 
 The checks are Apache's, in Apache's order, with Apache's codes (LogValidator, UnifiedLog of 3.9).
 """
@@ -87,7 +87,7 @@ class Opener(Protocol):
 class UnpreparedError(KafkaError):
     """A client's records are not in the topic's format or codec, or take long to look at; nothing was written.
 
-    `prepare.py` makes them anew, or looks at them, off the loop.
+    `prepare.py` rebuilds them, or looks at them, off the loop.
 
     is_old: whether they are of format v0 or v1; only old requests may bring those.
     """
@@ -295,7 +295,7 @@ def _checked(records: memoryview, config: LogConfig, origin: Origin) -> tuple[me
 
 
 def must_prepare(records: memoryview, config: LogConfig) -> bool:
-    """Whether these records of a client have to be made anew before they can be appended (`prepare.py`)."""
+    """Whether these records of a client have to be rebuilt before they can be appended (`prepare.py`)."""
     if len(records) <= LOW_ATTRIBUTES_AT:
         return False  # no batch, as it will be told
     if records[MAGIC_AT] != MAGIC:
@@ -400,7 +400,7 @@ def append_time_of(header: HeaderTuple, config: LogConfig, now_ms: int) -> int:
 
 
 def _codec_to_rebuild_with(header: HeaderTuple, facts: FactsTuple, config: LogConfig, origin: Origin) -> Codec | None:
-    """The codec to build the batch anew with; None if it can be kept as it came.
+    """The codec to rebuild the batch with; None if it can be kept as it came.
 
     Offset deltas that are not 0, 1, 2... come from old clients: Apache's broker rewrites them as well.
     """

@@ -153,7 +153,7 @@ def _entries(text: str) -> list[str]:
 
 
 def _check_version(line: str) -> None:
-    if line == "0":  # nobody has written another one yet
+    if line == "0":  # no other one was ever written
         return
     version = _number(line, where="line 1")
     if version > 0:

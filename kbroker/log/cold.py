@@ -1,6 +1,6 @@
-"""What a read needs first of a segment that nobody has read lately, or whose index is damaged: jobs for the pool.
+"""What a read needs first of a segment that was not read lately, or whose index is damaged: jobs for the pool.
 
-A reader that must not wait for the disk is told so by NotReadyError; whoever runs the job it names tells the segment of
+A reader that must not wait for the disk gets NotReadyError, which names a job; after the job the segment is told of
 its end (`take`), and the reader asks again. A job opens files of its own, and touches no segment.
 """
 
@@ -57,7 +57,7 @@ class WarmJob:
     __slots__ = ("_base_offset", "_folder", "_interval_bytes", "_offset")
 
     def __init__(self, folder: Folder, base_offset: int, offset: int, interval_bytes: int) -> None:
-        """offset: that somebody wants to read. interval_bytes: of log between two entries."""
+        """offset: that is to be read. interval_bytes: of log between two entries."""
         self._folder = folder
         self._base_offset = base_offset
         self._offset = offset
@@ -69,7 +69,7 @@ class WarmJob:
             index = self._folder.open(self._base_offset, "index", "read")
             log = self._folder.open(self._base_offset, "log", "read")
         except FileNotFoundError:
-            return  # deleted meanwhile: whoever reads finds that out
+            return  # deleted meanwhile: the reader finds that out
         data = index.read(0, index.size())
         entries = range(len(data) // _OFFSET_ENTRY.size)
         relative = self._offset - self._base_offset

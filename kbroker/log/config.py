@@ -1,7 +1,7 @@
 """What a topic's settings mean to its logs: one value, shared by all partitions of the topic.
 
 Built by `kbroker.config` from server.properties and topic settings (names there: dots for underscores), replaced as a
-whole when a setting changes, read by every file of this package. Checks nothing: whoever builds it has.
+whole when a setting changes, read by every file of this package. Checks nothing: the builder has done so.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ PARTITIONS_A_MS = 10  # of a directory: how long checkpoints that were outdated,
 
 
 class DirectoryRefusedError(Exception):
-    """A log directory that this broker must not use: somebody else's, a newer broker's, or contradicting another.
+    """A log directory that this broker must not use: another broker's, a newer broker's, or contradicting another.
 
     One line for the operator, which names the place. Nothing has been changed in any directory.
     """
@@ -83,7 +83,7 @@ class Flush(NamedTuple):
 class Truncate(NamedTuple):
     """A log was cut back: that is to become durable, and its directory's names as they were at `names`.
 
-    starts_anew: then the checkpoint of log starts is to say so.
+    starts_over: then the checkpoint of log starts is to say so.
     """
 
     directory: LogDirectory
@@ -91,7 +91,7 @@ class Truncate(NamedTuple):
     log: Log
     job: SyncJob
     names: int
-    starts_anew: bool
+    starts_over: bool
 
     def run(self) -> None:
         """Raises OSError."""
@@ -292,7 +292,7 @@ class LogDirectory:
         if not self.online:
             return
         if lacks_descriptors(error):
-            if not isinstance(error, UnforeseenError):  # which whoever reports bugs has said
+            if not isinstance(error, UnforeseenError):  # which the report of bugs has said
                 self.notice(f"for want of a descriptor: {fault_of(error, path or self.path)}")
             return
         self.online = False
@@ -509,7 +509,7 @@ class LogDirectory:
         now_ms: int,
         wall_ms: int,
         *,
-        anew: bool = False,
+        start_over: bool = False,
         log_start_offset: int | None = None,
     ) -> None:
         """Cut a log, or a copy on its way, as of `LogManager.truncate`. Raises as that."""
@@ -518,7 +518,7 @@ class LogDirectory:
             if was_trusted:
                 self.write_checkpoint(RECOVERY_POINTS)
                 self.write_checkpoint(CLEANER_OFFSETS)  # what comes in its place is not clean
-            if anew:
+            if start_over:
                 truncated = log.truncate_fully(offset, wall_ms, log_start_offset)
             else:
                 truncated = log.truncate_to(offset, wall_ms)
@@ -526,8 +526,8 @@ class LogDirectory:
             self.delete_later(truncated.removed, now_ms)
         if truncated.sync is not None:
             log.cuts_under_way += 1
-            starts_anew = was_trusted or log_start_offset is not None
-            self.run(Truncate(self, partition, log, truncated.sync, self.names, starts_anew))
+            starts_over = was_trusted or log_start_offset is not None
+            self.run(Truncate(self, partition, log, truncated.sync, self.names, starts_over))
 
     def run(self, job: Job) -> None:
         """Have a job taken, with the next ones."""
@@ -581,7 +581,7 @@ class LogDirectory:
         if isinstance(job, Flush):
             self._flushed(job, now_ms)
         elif isinstance(job, Truncate):
-            if job.starts_anew and self.online:
+            if job.starts_over and self.online:
                 self.write_checkpoint(LOG_START_OFFSETS)
             job.log.cuts_under_way -= 1
         elif isinstance(job, Write) and self.online:

@@ -112,6 +112,6 @@ def _keep_pages() -> None:
 
     glibc gives a heap's free end back to the system at every chance, and a page that is new costs as much as what is
     converted into it. Once a block has come and gone that was mapped by itself, it keeps twice as much (mallopt(3),
-    M_MMAP_THRESHOLD): this one, which nobody writes to. Elsewhere it does nothing.
+    M_MMAP_THRESHOLD): this one, which is never written to. Elsewhere it does nothing.
     """
     bytes(_KEPT_BYTES)

@@ -1,6 +1,6 @@
 """What can be wrong with a file: the errors of every reader in this package.
 
-Raised by the parsers, which know no path, and given one by whoever read the file. Each is one line for a person.
+Raised by the parsers, which know no path; the caller that read the file adds it. Each is one line for a person.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHOWN_RECORDS = 3
 class CorruptFileError(Exception):
     """A file does not hold what its name promises.
 
-    path: empty until whoever opened the file has filled it in. where: "line 3", "position 4096", or empty.
+    path: empty until the caller that opened the file has filled it in. where: "line 3", "position 4096", or empty.
     """
 
     def __init__(self, reason: str, *, where: str = "", path: str = "") -> None:
@@ -40,7 +40,7 @@ class NewerFormatError(CorruptFileError):
 
 
 class UnforeseenError(OSError):
-    """A job for the disk ended by what nobody foresaw, as when memory runs out. Its owner, who waits, hears this."""
+    """A job for the disk ended by an unexpected error, as when memory runs out. Its owner gets this."""
 
 
 def lacks_descriptors(error: OSError) -> bool:

@@ -121,7 +121,7 @@ class FutureLogs:
             del self._preferred[next(iter(self._preferred))]
 
     def preferred(self, partition: TopicPartition) -> str | None:
-        """Where the partition's log is to be made, if somebody has said it; said once."""
+        """Where the partition's log is to be made, if a client has said it; said once."""
         return self._preferred.pop(partition, None)
 
     # ---- copies
@@ -238,7 +238,7 @@ class FutureLogs:
         """After loading: which of several copies of a partition counts.
 
         A directory that fails at it is offline, and what was not done is done at the next start.
-        Raises DirectoryRefusedError where somebody has to choose.
+        Raises DirectoryRefusedError where the operator has to choose.
         """
         for partition, first, second in list(self._twice()):
             with suppress(KafkaError):
@@ -257,7 +257,7 @@ class FutureLogs:
                     yield partition, first, directory
 
     def _settle_two(self, partition: TopicPartition, first: LogDirectory, second: LogDirectory, now_ms: int) -> None:
-        """A partition is in two directories: an empty copy is set aside, a replaced one goes; else somebody chooses.
+        """A partition is in two directories: an empty copy is set aside, a replaced one goes; or the operator chooses.
 
         A directory that fails while a partition is made in it keeps an empty one.
         """
@@ -307,7 +307,7 @@ class FutureLogs:
             if gone is directory:
                 return
         present = self._directory_of.get(partition)
-        if present is directory:  # two were put together by somebody: it could not get that one's name
+        if present is directory:  # two were put together by hand: it could not get that one's name
             _set_aside(partition, directory, "a copy in the log directory that has its partition")
         elif present is None and all(each.online for each in self._directories):
             self._settle_alone(partition, directory, future)

@@ -31,7 +31,7 @@ def gaps(segments: Sequence[Segment], cleaned_to: int) -> Iterator[str]:
         try:
             end = before.end()[0]
         except KafkaError:
-            continue  # it cannot be read: whoever reads it will say so
+            continue  # it cannot be read: its reader will say so
         if end < segment.base_offset:
             path = segment.folder.file_path(segment.base_offset, "log")
             yield f"{path}: offsets {end} to {segment.base_offset - 1} before it are missing: readers go on behind them"

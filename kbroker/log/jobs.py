@@ -118,7 +118,7 @@ class Truncated(NamedTuple):
 
 
 class DeleteJob(NamedTuple):
-    """Files that nobody will ask for again, to be removed after `delay_ms`; with `folder`, that as well, and at last.
+    """Files that are not used any more, to be removed after `delay_ms`; with `folder`, that as well, and at last.
 
     Whatever is not removed because the process ends before is found by its suffix at the next start.
     """

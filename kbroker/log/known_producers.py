@@ -1,7 +1,7 @@
 """How many producers all logs of a broker remember, and which of them are forgotten when they are too many.
 
 Owned by `manager.py`; each log's `Producers` tells of everyone that is new to it. Reads nothing, and knows no client:
-whoever may write to a partition may make it forget its idle producers, and nobody else's
+a client that may write to a partition can make only that partition forget its idle producers
 (docs/decisions/0031-producer-ids.md).
 """
 
@@ -37,7 +37,7 @@ class KnownProducers:
             self.make_room(1)
 
     def make_room(self, coming: int = 0) -> None:
-        """Count anew; if there are too many, the logs with most forget those that were idle for longest, some each."""
+        """Count again; if there are too many, the logs with most forget those that were idle for longest, some each."""
         self.count = coming + sum(map(_held, self._all()))
         before = self.count + 1
         while PRODUCERS < self.count < before:

@@ -84,7 +84,7 @@ class Log(LogReads):
 
     log_end_offset: of the next record. high_watermark: set by the partition. recovery_point: everything below is
     durable. last_flush_ms: monotonic, when the recovery point last reached the end. flush_wanted: behind the last
-    record that flush.messages asks to be durable first: nobody is told of it while the recovery point is below.
+    record that flush.messages asks to be durable first: no client is told of it while the recovery point is below.
     cleaned_to: it is compacted below this. lowest_cut: nothing below was cut since its last compaction began.
     names_changed: its folder has names that may not be durable. is_configured: its settings are its topic's; while they
     may be mere defaults nothing is deleted or compacted away.
@@ -385,7 +385,7 @@ class Log(LogReads):
     # ---- bounds
 
     def readable_end(self, isolation: FetchIsolation) -> int:
-        """The offset below which somebody with this isolation reads."""
+        """The offset below which a reader with this isolation reads."""
         if isolation is HIGH_WATERMARK:
             return self.high_watermark
         return self.log_end_offset if isolation is LOG_END else self.last_stable_offset
@@ -412,7 +412,7 @@ class Log(LogReads):
         return offset
 
     def commit_all(self) -> None:
-        """`set_high_watermark` to the end of the log: nobody else is in sync."""
+        """`set_high_watermark` to the end of the log: no other replica is in sync."""
         if self.flush_wanted > self.recovery_point or self.producers.ended:
             self.set_high_watermark(self.log_end_offset)
         else:
@@ -595,7 +595,7 @@ class Log(LogReads):
             try:
                 disk.rename(folder.file_path(base_offset, part), aside)
             except FileNotFoundError:
-                continue  # an index that somebody removed: the segment goes all the same
+                continue  # an index that was removed by hand: the segment goes all the same
             paths.append(aside)
         return paths
 
@@ -634,11 +634,11 @@ class Log(LogReads):
 
     @property
     def awaits_flush(self) -> bool:
-        """Whether somebody may wait for a flush that flush.messages asked for."""
+        """Whether a request may wait for a flush that flush.messages asked for."""
         return self.flush_wanted > self.recovery_point
 
     def want_flush(self) -> bool:
-        """Whether flush.messages asks for a flush that nobody has asked for yet: then all there is waits for it."""
+        """Whether flush.messages asks for a flush that was not requested yet: then all there is waits for it."""
         if self.log_end_offset - max(self.recovery_point, self.flush_wanted) < self.config.flush_messages:
             return False
         self.flush_wanted = self.log_end_offset

@@ -135,7 +135,7 @@ def stored_identity(disk: Disk, paths: Iterable[str]) -> MetaProperties:
 
 
 def whose(disk: Disk, paths: Iterable[str]) -> tuple[dict[str, MetaProperties], dict[str, OSError]]:
-    """Whose each directory is (nobody's if it is new), and those that cannot be read."""
+    """Which broker each directory belongs to (none if it is new), and those that cannot be read."""
     metas: dict[str, MetaProperties] = {}
     failed: dict[str, OSError] = {}
     for path in paths:

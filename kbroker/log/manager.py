@@ -266,7 +266,7 @@ class LogManager:
                     raise storage_error(error, fault_of(error, directory.path)) from error
                 continue
             if not is_new:
-                directory.notice(f"{log.folder.path}: was not there, though its topic was: made anew, empty")
+                directory.notice(f"{log.folder.path}: was missing, though its topic exists: created again, empty")
             directory.logs[partition] = log
             self._directory_of.pop(partition, None)
             self._directory_of[partition] = directory
@@ -285,7 +285,7 @@ class LogManager:
         return self._move_away(topic, index, "delete", now_ms)
 
     def set_aside(self, topic: str, index: int) -> bool:
-        """Rename the folder of a partition that nobody claims to a stray's, and keep it; whether there was one.
+        """Rename the folder of a partition without a topic to a stray's, and keep it; whether there was one.
 
         Raises as `delete`.
         """
@@ -320,10 +320,10 @@ class LogManager:
         *,
         now_ms: int,
         wall_ms: int,
-        anew: bool = False,
+        start_over: bool = False,
         log_start_offset: int | None = None,
     ) -> None:
-        """Cut a log back to `offset`, for a follower; anew: empty it, and start again there. LogTruncated follows.
+        """Cut a log back to `offset`, for a follower; start_over: empty it, and start there. LogTruncated follows.
 
         It holds at once, and nothing is appended before the fact is told. Only if recovery would trust what is cut does
         this wait for the disk: it writes the checkpoints that say so. A copy that has what is cut is cut first.
@@ -337,16 +337,24 @@ class LogManager:
         if target is not None:
             future = target.futures[partition]
             future.cleaned_to = min(future.cleaned_to, offset)
-            if anew or future.log_end_offset > offset:
+            if start_over or future.log_end_offset > offset:
                 try:
                     target.truncate(
-                        partition, future, offset, now_ms, wall_ms, anew=anew, log_start_offset=log_start_offset
+                        partition,
+                        future,
+                        offset,
+                        now_ms,
+                        wall_ms,
+                        start_over=start_over,
+                        log_start_offset=log_start_offset,
                     )
                 except OutOfDescriptorsError:
                     raise
                 except KafkaError as error:  # that directory is offline, and the move over
                     directory.notice(f"{future.folder.path}: cannot be cut: {error}")
-        directory.truncate(partition, log, offset, now_ms, wall_ms, anew=anew, log_start_offset=log_start_offset)
+        directory.truncate(
+            partition, log, offset, now_ms, wall_ms, start_over=start_over, log_start_offset=log_start_offset
+        )
         self._tell_if_truncated(partition)
 
     def _directory_of_future(self, partition: TopicPartition) -> LogDirectory | None:
@@ -409,7 +417,7 @@ class LogManager:
                 return
             self.cleaner.finished(job, error, now_ms)
             if job.unforeseen is not None:
-                raise job.unforeseen  # for whoever reports bugs: the cleaner is done with it
+                raise job.unforeseen  # for the report of bugs: the cleaner is done with it
             if error is not None:
                 job.directory.fail(error)
             return

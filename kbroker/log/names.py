@@ -1,13 +1,13 @@
 """Names on the disk: which folder holds which partition, which file holds which part of which segment.
 
-Used by whoever lists a log directory (log, manager, verify, the tools). Never looks at a disk: text in, values out.
+Used by all that list a log directory (log, manager, verify, the tools). Never looks at a disk: text in, values out.
 
 | what | name |
 |---|---|
 | a partition | `topic-partition` |
 | a partition whose deletion is under way | `topic-partition.uuid-delete`, topic cut so that it fits 255 |
 | a copy that is moving between directories | `topic-partition.uuid-future` |
-| a partition nobody claims, moved aside | `topic-partition.uuid-stray`, topic cut likewise |
+| a partition without a topic, moved aside | `topic-partition.uuid-stray`, topic cut likewise |
 | a part of a segment | `00000000000000000042.log`, also .index .timeindex .txnindex .snapshot |
 | ... on its way out, in, or being compacted | the same with .deleted, .swap, .cleaned at the end |
 | ... that stood behind lost batches, kept aside | `00000000000000000042.log.after-gap`, also -2, -3 and so on |
@@ -59,7 +59,7 @@ OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEAN
 """The files of a log directory that map partitions to offsets."""
 
 METADATA_LOG = "__cluster_metadata"
-"""The topic of a metadata quorum: nobody else may have one of this name."""
+"""The topic of a metadata quorum: no other topic may have this name."""
 
 NOT_OURS = frozenset({f"{METADATA_LOG}-0", "remote-log-index-cache"})
 """Folders that Apache's brokers keep in a log directory and that are no partition of ours: KRaft's own log, and the
@@ -165,8 +165,8 @@ def folder_name(topic_partition: tuple[str, int]) -> str:
 def folder_name_in_state(topic_partition: tuple[str, int], state: FolderState, unique: str) -> str:
     """The folder a partition is renamed to.
 
-    unique: 32 hexadecimal digits, drawn by the caller. The topic is cut for delete and stray, whose names nobody needs
-    to map back; a future copy's name must stay whole, so it may be too long for the disk.
+    unique: 32 hexadecimal digits, drawn by the caller. The topic is cut for delete and stray, whose names need not
+    be mapped back; a future copy's name must stay whole, so it may be too long for the disk.
     """
     assert state != "live", "a partition in use has no unique part"
     topic, partition = topic_partition

@@ -1,10 +1,10 @@
 """Records that cannot be appended as they came: brought into the topic's format and codec first, on any thread.
 
 What a producer sends is mostly a v2 batch in a codec that the topic takes: `append.py` checks and stamps it where it
-lies. A set of v0 or v1, or a batch that compression.type wants otherwise, is made anew here, which takes time and
+lies. A set of v0 or v1, or a batch that compression.type wants otherwise, is rebuilt here, which takes time and
 memory; so does a look at batches that decompress to much. Append refuses them with `UnpreparedError`, the handler has
 it done, on the pool where they are not small, and appends what came out with `Origin.PREPARED`. Where the topic keeps
-an old format, everything is made anew (`old_formats.py`).
+an old format, everything is rebuilt (`old_formats.py`).
 Pure: bytes and settings in, bytes out; no log, no offset, no producer is looked at.
 
 The checks are Apache's, with Apache's codes (LogValidator of 3.9). A set without a whole message is none at all.
@@ -58,7 +58,7 @@ USUAL_RATIO = 16
 
 
 def is_small(records: memoryview, config: LogConfig) -> bool:
-    """Whether preparing takes no longer than handing it to somebody else would."""
+    """Whether preparing takes no longer than handing it to the pool would."""
     is_copied = config.compression_type in ("producer", "uncompressed")
     if len(records) > (COPIED_BYTES if is_copied else SMALL_BYTES):
         return False

@@ -8,7 +8,7 @@ expire. `check` is asked before an append and changes nothing; `update` is told 
   with the two exceptions below.
 - A smaller epoch than the last seen is a zombie's; a larger one starts again at sequence 0.
 - While a producer has an open transaction, all it writes must be transactional. Whether it may begin one here is the
-  question of whoever appends (KIP-890).
+  question of the caller that appends (KIP-890).
 
 - While it is being verified that a producer may begin a transaction here, no batch goes before the one with the lowest
   sequence that was to be verified: else that one, refused for now and sent again, would be out of order for ever. An
@@ -67,7 +67,7 @@ class Origin(IntEnum):
     CLIENT = 0  # everything
     COORDINATOR = 1  # epochs, not sequences: coordinators write what has no sequence
     REPLICATION = 2  # nothing: the leader has checked
-    PREPARED = 3  # as a client, whose records `prepare.py` has checked and made anew
+    PREPARED = 3  # as a client, whose records `prepare.py` has checked and rebuilt
 
 
 _CLIENT, _REPLICATION = Origin.CLIENT, Origin.REPLICATION  # looked up once
@@ -264,7 +264,7 @@ class Producers:
     def expect(
         self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, second_protocol: bool = False
     ) -> Awaited:
-        """Somebody asks whether a producer may begin a transaction here. Returns: a token for `is_expected`.
+        """A broker begins to verify that a producer may begin a transaction here. Returns: a token for `is_expected`.
 
         sequence: of the batch that is to begin it, -1 if it has none.
         """

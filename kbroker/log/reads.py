@@ -17,7 +17,7 @@ from protocol.namedtuple import NamedTuple
 
 _base_offset = attrgetter("base_offset")
 Place = tuple[Segment, int, int]
-"""A batch: its segment, its position there, and its size in bytes, 0 if nobody has looked."""
+"""A batch: its segment, its position there, and its size in bytes, 0 if it is not known yet."""
 
 _MARKS = 16  # positions remembered between reads; a fetch that goes on where one ended looks nothing up
 
@@ -136,7 +136,7 @@ class LogReads:
         active = self.segments[-1]
         if bound >= self.log_end_offset:
             if segment is active:
-                marks = self._marks  # where the next read starts, if nobody gets there before
+                marks = self._marks  # where the next read starts, unless another read has marked it
                 if marks is None or bound not in marks:
                     self._mark(bound, segment, segment.size, 0)
             return segment.size

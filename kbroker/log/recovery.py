@@ -71,7 +71,7 @@ def open_log(
 
     clean: whether the directory's last user stopped cleanly. recovery_point, log_start_offset, cleaned_to: from the
     checkpoints, 0 where they say nothing. sealed: what the last clean stop left here, as far as it said so; what has
-    changed since is made anew from the batches. wall_ms: for expiry and rolls. progress: told of each segment that an
+    changed since is rebuilt from the batches. wall_ms: for expiry and rolls. progress: told of each segment that an
     unclean stop makes it read. notices: gets a line for everything that was not as it should be: path, position, what
     was done.
     If the log's recovery point is below the one given, the caller makes its checkpoint durable before anything is
@@ -96,7 +96,7 @@ def open_log(
     if segments:
         notices.extend(_lost(path, log_end_offset, log_start_offset, recovery_point))
     if log_end_offset < log_start_offset:
-        _begin_anew(segments, log_start_offset, epochs, producers, snapshots)
+        _start_over(segments, log_start_offset, epochs, producers, snapshots)
         segments.append(_first_segment(folder, log_start_offset, config, random, wall_ms))
         log_end_offset, clean = log_start_offset, False
     segments[-1].jitter_ms = draw_jitter(config, random)
@@ -214,7 +214,7 @@ def _end_of_swap(folder: Folder, entry: Entry, file: SegmentFile) -> int:
 
 
 def _load_segments(folder: Folder, found: _Found, config: LogConfig, wall_ms: int, notices: list[str]) -> list[Segment]:
-    """The segments in order; indices without a log are removed, missing ones of a log with batches made anew."""
+    """The segments in order; indices without a log are removed, missing ones of a log with batches rebuilt."""
     segments = []
     for base_offset in sorted(found.parts):
         parts = found.parts[base_offset]
@@ -237,7 +237,7 @@ def _load_segments(folder: Folder, found: _Found, config: LogConfig, wall_ms: in
         if index is None or times is None:
             segment.rebuild_indices()
             if segment.size:
-                notices.append(f"{folder.file_path(base_offset, 'log')}: an index was missing: made anew")
+                notices.append(f"{folder.file_path(base_offset, 'log')}: an index was missing: rebuilt")
         segments.append(segment)
     return segments
 
@@ -286,11 +286,11 @@ def _lost(path: str, log_end_offset: int, log_start_offset: int, recovery_point:
         lost = f"it was durable to {recovery_point}: what came between is lost"
         yield f"{path}: ends at offset {log_end_offset}, {lost}"
     if log_end_offset < log_start_offset:
-        yield f"{path}: ends at offset {log_end_offset}, before its start {log_start_offset}: begun anew"
+        yield f"{path}: ends at offset {log_end_offset}, before its start {log_start_offset}: started empty there"
 
 
 def _mend_indices(segments: list[Segment], sealed: Sealed, notices: list[str]) -> bool:
-    """Make the indices anew if their sizes are not those of the last clean stop; whether they were.
+    """Rebuild the indices if their sizes are not those of the last clean stop; whether they were.
 
     Where segments are missing, that is said, and not this.
     """
@@ -301,7 +301,7 @@ def _mend_indices(segments: list[Segment], sealed: Sealed, notices: list[str]) -
         for path in segment.paths_to_sync():
             sync_if_there(segment.folder.disk, path)
     if segments_checksum(segments) == sealed.segments:
-        notices.append(f"{segments[0].folder.path}: an index is not as the last clean stop left it: all made anew")
+        notices.append(f"{segments[0].folder.path}: an index is not as the last clean stop left it: all rebuilt")
     return True
 
 
@@ -320,7 +320,7 @@ def _load_epochs(
     except NewerFormatError as error:
         raise error.at(path) from None
     except CorruptFileError as error:
-        notices.append(f"{error.at(path)}: made anew from the batches")
+        notices.append(f"{error.at(path)}: rebuilt from the batches")
         epochs = LeaderEpochs()
     for segment in segments:
         for _, header in headers(segment.file, 0, segment.size):
@@ -355,11 +355,11 @@ def _had_any_snapshot(snapshots: Snapshots, sealed: Sealed | None, notices: list
     latest = -1 if snapshots.latest is None else snapshots.latest
     if sealed is None or latest == sealed.snapshot:
         return latest >= 0
-    notices.append(f"{snapshots.path}: the newest snapshot is not that of the last clean stop: producers are read anew")
+    notices.append(f"{snapshots.path}: the newest snapshot is not that of the last clean stop: producers are rebuilt")
     return True
 
 
-def _begin_anew(
+def _start_over(
     segments: list[Segment], log_start_offset: int, epochs: LeaderEpochs, producers: Producers, snapshots: Snapshots
 ) -> None:
     """Nothing is there, or so little that what the checkpoint says was lost."""
@@ -452,7 +452,7 @@ class _Recovery:
         return at > first and not may_be_cleaned and base_offset > self._next_offset
 
     def _recover(self, segment: Segment) -> bool:
-        """Read a segment, make its indices anew, cut it where it stops making sense; whether it was whole."""
+        """Read a segment, rebuild its indices, cut it where it stops making sense; whether it was whole."""
         size, valid, last_entry = segment.size, 0, 0
         self._next_offset = max(self._next_offset, segment.base_offset)
         segment.forget_indices()
@@ -503,9 +503,9 @@ class _Recovery:
 
 
 def _mend_aborted(segments: list[Segment], notices: list[str], expected: int | None = None) -> bool:
-    """Make indices of aborted transactions anew that make no sense, or all, if they are not what is expected.
+    """Rebuild indices of aborted transactions that make no sense, or all, if they are not what is expected.
 
-    expected: their checksum at the last clean stop, None if it is not known. Returns: whether any was made anew.
+    expected: their checksum at the last clean stop, None if it is not known. Returns: whether any was rebuilt.
     """
     broken = []
     for segment in segments:
@@ -514,14 +514,14 @@ def _mend_aborted(segments: list[Segment], notices: list[str], expected: int | N
         except NewerFormatError:
             raise
         except CorruptFileError as error:
-            notices.append(f"{error}: made anew from the batches")
+            notices.append(f"{error}: rebuilt from the batches")
             broken.append(segment)
     _remake_aborted(segments, broken)
     if expected is None or not segments or aborted_checksum(segments) == expected:
         return bool(broken)
     _remake_aborted(segments, segments)
     path = segments[0].folder.path
-    notices.append(f"{path}: aborted transactions are not as the last clean stop left them: made anew from the batches")
+    notices.append(f"{path}: aborted transactions are not as the last clean stop left them: rebuilt from the batches")
     return True
 
 

@@ -29,7 +29,7 @@ def seal(log: Log) -> Sealed:
     try:
         aborted = aborted_checksum(log.segments)
     except CorruptFileError:
-        aborted = UNKNOWN  # the next start makes it anew
+        aborted = UNKNOWN  # the next start rebuilds it
     latest = log.snapshots.latest
     return Sealed(
         segments_checksum(log.segments),

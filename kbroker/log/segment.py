@@ -497,7 +497,7 @@ class Segment:
         self._aborted.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
 
     def rebuild_indices(self) -> None:
-        """Make both indices anew from the batches' headers."""
+        """Rebuild both indices from the batches' headers."""
         job = self._repair()
         job.run()
         self.take(job)
@@ -506,7 +506,7 @@ class Segment:
         return RepairJob(self.folder, self.base_offset, self.size, self.config.index_interval_bytes)
 
     def take(self, job: ColdJob) -> None:
-        """A job for this segment has ended: open, or make anew, what it has found. Raises: OSError."""
+        """A job for this segment has ended: open, or rebuild, what it has found. Raises: OSError."""
         if self.is_gone:
             return  # the names are another's by now, if compaction has put that in its place
         if isinstance(job, RepairJob):
@@ -515,7 +515,7 @@ class Segment:
             _ = self.offsets
 
     def _reindex(self, job: RepairJob) -> None:
-        """Make both indices anew. The segment may have grown meanwhile; if it was cut, they stay as they are."""
+        """Rebuild both indices. The segment may have grown meanwhile; if it was cut, they stay as they are."""
         if job.size > self.size:
             return
         self.forget_indices()
@@ -544,7 +544,7 @@ class Segment:
         self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
 
     def index_batch(self, position: int, header: HeaderTuple, last_entry: int) -> bool:
-        """Note a batch while indices are made anew; whether it got an entry. last_entry: position of the last one."""
+        """Note a batch while indices are rebuilt; whether it got an entry. last_entry: position of the last one."""
         if not self._fits(header) or (self.offsets.count and last_offset_of(header) <= self.offsets.last_offset):
             return False
         if header[MAX_TIMESTAMP] > self._max_timestamp:

@@ -144,4 +144,4 @@ def _first_offset(content: bytes, header: HeaderTuple) -> int:
     try:
         return min(record.offset for record in parse_message(content, next(scan(content))))
     except RecordError:
-        return header[BASE_OFFSET]  # nobody reads what is in it
+        return header[BASE_OFFSET]  # its records are not needed

@@ -49,7 +49,7 @@ class TimeSearch:
         self._scans = self._for_largest() if timestamp is None else self._for_first(timestamp)
 
     def first_job(self) -> TouchJob | None:
-        """What to have done before the first scan: time indices that nobody has asked yet may be cold."""
+        """What to have done before the first scan: time indices that were not read yet may be cold."""
         return warm_times(self._left())
 
     def next_scan(self) -> TimeScan | None:

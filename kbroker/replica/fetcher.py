@@ -448,14 +448,14 @@ class Fetcher:
         offset: int,
         retry_ms: int,
         *,
-        anew: bool = False,
+        start_over: bool = False,
         log_start_offset: int | None = None,
     ) -> bool:
         """Whether it is cut; else it rests, and what its leader says then is that it is to be cut."""
         following.is_caught_up = False
         self._changed[following] = None
         following.is_cut = self._replicas.truncate(
-            following.partition, offset, anew=anew, log_start_offset=log_start_offset
+            following.partition, offset, start_over=start_over, log_start_offset=log_start_offset
         )
         if not following.is_cut:
             following.held = None
@@ -473,7 +473,7 @@ class Fetcher:
             self._rest([following], retry_ms)
             return
         following.held = bytes(records)  # the view goes with the answer
-        self._truncate(following, first_offset, retry_ms, anew=True, log_start_offset=own.log_end_offset)
+        self._truncate(following, first_offset, retry_ms, start_over=True, log_start_offset=own.log_end_offset)
 
     # -- out of range
 
@@ -524,7 +524,7 @@ class Fetcher:
             log.warning(
                 "%r: its leader's log begins at %d: emptied, it ended at %d", following, offset, own.log_end_offset
             )
-            self._truncate(following, offset, retry_ms, anew=True)
+            self._truncate(following, offset, retry_ms, start_over=True)
         else:
             self._rest([following], retry_ms)
 

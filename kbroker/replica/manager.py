@@ -200,7 +200,7 @@ class ReplicaManager:
             own.advance_log_start(log_start_offset)
 
     def truncate(
-        self, partition: Partition, offset: int, *, anew: bool = False, log_start_offset: int | None = None
+        self, partition: Partition, offset: int, *, start_over: bool = False, log_start_offset: int | None = None
     ) -> bool:
         """Cut a follower's log back; LogTruncated follows. False: its directory has failed, or it is to be tried again.
 
@@ -213,7 +213,7 @@ class ReplicaManager:
                 offset,
                 now_ms=self._clock.now_ms(),
                 wall_ms=self._clock.wall_ms(),
-                anew=anew,
+                start_over=start_over,
                 log_start_offset=log_start_offset,
             )
         except KafkaError as error:

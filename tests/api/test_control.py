@@ -180,7 +180,7 @@ def begin_cut(cluster: Cluster, index: int = 0) -> None:
     node = cluster.nodes[1]
     node.job_ms = (SLOW_MS, SLOW_MS)
     partition = node.replicas.partitions["t", index]
-    node.turn(lambda: node.replicas.truncate(partition, 0, anew=True))
+    node.turn(lambda: node.replicas.truncate(partition, 0, start_over=True))
 
 
 def codes_of(client: Client) -> list[ErrorCode] | None:

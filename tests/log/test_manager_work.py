@@ -334,7 +334,7 @@ def test_a_log_begun_anew_at_its_start_stays_there_whatever_the_power_does() -> 
         disk.restart()
         for _ in range(2):
             manager = start(disk)
-            lost += any("begun anew" in notice for notice in notices(manager))
+            lost += any("started empty there" in notice for notice in notices(manager))
             log = manager.get("t", 0)
             assert log is not None
             assert log.log_start_offset == 7
@@ -362,7 +362,7 @@ def test_an_emptied_log_starts_where_it_was_told_and_says_so_durably() -> None:
     manager = start(disk)
     create(manager, "t")
     append(manager, "t", count=2)
-    manager.truncate("t", 0, 50, anew=True, now_ms=0, wall_ms=NOW)
+    manager.truncate("t", 0, 50, start_over=True, now_ms=0, wall_ms=NOW)
     run_jobs(manager)
     disk.restart()
     log = start(disk).get("t", 0)

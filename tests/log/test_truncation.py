@@ -46,15 +46,17 @@ class Place:
         assert log is not None
         return log
 
-    def cut(self, offset: int, *, anew: bool = False, log_start_offset: int | None = None) -> None:
-        self.manager.truncate("t", 0, offset, now_ms=0, wall_ms=NOW, anew=anew, log_start_offset=log_start_offset)
+    def cut(self, offset: int, *, start_over: bool = False, log_start_offset: int | None = None) -> None:
+        self.manager.truncate(
+            "t", 0, offset, now_ms=0, wall_ms=NOW, start_over=start_over, log_start_offset=log_start_offset
+        )
 
-    def cut_at_last(self, offset: int, *, anew: bool = False) -> None:
+    def cut_at_last(self, offset: int, *, start_over: bool = False) -> None:
         """As a follower does: again and again, and nothing is cut before."""
         before = self.log.log_end_offset
         for _ in range(10):
             try:
-                self.cut(offset, anew=anew)
+                self.cut(offset, start_over=start_over)
             except OutOfDescriptorsError:
                 fault, self.disk.fault = self.disk.fault, None
                 assert (self.log.log_end_offset, len(self.read())) == (before, before)
@@ -84,9 +86,9 @@ class Place:
         return bounds, [segment.base_offset for segment in log.segments], names(self.disk, "/a/t-0")
 
 
-def cut_without_trouble(offset: int, *, anew: bool = False, is_flushed: bool = True) -> object:
+def cut_without_trouble(offset: int, *, start_over: bool = False, is_flushed: bool = True) -> object:
     place = Place(is_flushed=is_flushed)
-    place.cut(offset, anew=anew)
+    place.cut(offset, start_over=start_over)
     place.go_on(0)
     return place.state()
 
@@ -111,7 +113,7 @@ def test_a_log_is_cut_though_descriptors_were_lacking(call: str, path: str, time
 def test_a_log_is_emptied_without_descriptors(path: str, times: int) -> None:
     place = Place()
     place.disk.fail("open", path, errno.EMFILE, times)
-    place.cut_at_last(50, anew=True)
+    place.cut_at_last(50, start_over=True)
     for attempt in range(times + 1):
         place.go_on(attempt * RETRY_MS)
     append(place.manager, "t")

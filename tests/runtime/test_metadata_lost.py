@@ -271,7 +271,7 @@ def test_partitions_that_are_gone_or_nobodys_are_told(tmp_path: Path) -> None:
     (data / f"{topic.name}-0").rename(data / "nobodys-0")
     with BrokerProcess(tmp_path) as broker:
         World(broker.port).until(ApiVersionsRequest(), 0, lambda answer: not answer.error_code)
-    assert f"{data}/{topic.name}-0: was not there, though its topic was: made anew, empty" in broker.log
+    assert f"{data}/{topic.name}-0: was missing, though its topic exists: created again, empty" in broker.log
     assert f"{data}: partitions of no topic that there is, left alone (1): nobodys-0" in broker.log
 
 

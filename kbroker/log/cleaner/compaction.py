@@ -1,4 +1,4 @@
-"""The work on one log, on the pool: the keys of its dirty part are noted, then its segments written anew, in groups.
+"""The work on one log, on the pool: the keys of its dirty part are noted, then its segments rewritten, in groups.
 
 Made and asked for pieces by the cleaner, one piece at a time; between pieces other logs and other jobs get their turn.
 It knows the log's files by name and touches nothing of the log's memory: what is appended, cut or deleted meanwhile,
@@ -124,11 +124,11 @@ class Compacting(Protocol):
         ...
 
     def rewrite_some(self, end_offset: int, producers: Mapping[int, LastOfProducer]) -> bool:
-        """Write one piece of a group anew; whether that was the last, and it is durable."""
+        """Rewrite one piece of a group; whether that was the last, and it is durable."""
         ...
 
     def take_written(self) -> Written:
-        """The group that is durable now: whoever has it puts it in place."""
+        """The group that is durable now; the caller puts it in place."""
         ...
 
     def close(self) -> list[str]:
@@ -251,7 +251,7 @@ class Compaction:
         )
 
     def rewrite_some(self, end_offset: int, producers: Mapping[int, LastOfProducer]) -> bool:
-        """Write one piece of a group anew; whether that was the last, and it is durable.
+        """Rewrite one piece of a group; whether that was the last, and it is durable.
 
         end_offset: the group's. producers: what they have appended last.
         """
@@ -379,7 +379,7 @@ class Compaction:
         return 0.0 if self._offsets is None else self._offsets.used * SLOT_BYTES / self._plan.map_bytes
 
     def take_written(self) -> Written:
-        """The group that is durable now: whoever has it puts it in place."""
+        """The group that is durable now; the caller puts it in place."""
         cleaned, self._cleaned = self._cleaned, None
         assert cleaned is not None
         return cleaned.written()

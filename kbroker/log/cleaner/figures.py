@@ -1,4 +1,4 @@
-"""What the cleaner tells of itself to whoever watches a broker: how the last compaction went, how dirty logs are.
+"""What the cleaner tells a monitoring system: how the last compaction went, how dirty logs are.
 
 Kept by the cleaner, a few numbers for each sweep and each compaction; read by `api/figures.py` under the names that
 Kafka's LogCleaner and LogCleanerManager have.
@@ -10,7 +10,7 @@ from __future__ import annotations
 class CleanerFigures:
     """Numbers since the start.
 
-    Of the last compaction that reached its end: read_bytes (of the segments written anew), written_bytes, map_share
+    Of the last compaction that reached its end: read_bytes (of the segments rewritten), written_bytes, map_share
     (which part of log.cleaner.dedupe.buffer.size, divided by the threads, its keys took), took_ms.
     Of the last sweep over all logs: swept_ms (wall clock; 0: there was none yet), dirtiest_ratio, overdue_ms (by how
     much the oldest dirty record is older than max.compaction.lag.ms).

@@ -346,7 +346,7 @@ class _SegmentCheck:
         path = self._part(part)
         if part not in self._parts:
             if part != "txnindex":
-                yield fault(path, "is missing: the next start makes it anew")
+                yield fault(path, "is missing: the next start rebuilds it")
             return
         try:
             file = self._partition._disk.open(path, "read")

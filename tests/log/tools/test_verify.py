@@ -98,7 +98,7 @@ BATCH = 12 + int.from_bytes(LOG[8:12], "big")
         ),
         ({SEGMENTS + ".log": LOG[:-1]}, "at the end are no batch: a batch of"),
         ({SEGMENTS + ".log": None}, ".index: belongs to a segment whose .log is missing"),
-        ({SEGMENTS + ".index": None}, ".index: is missing: the next start makes it anew"),
+        ({SEGMENTS + ".index": None}, ".index: is missing: the next start rebuilds it"),
         ({SEGMENTS + ".timeindex": None}, ".timeindex: is missing"),
         ({SEGMENTS + ".index": FILES[SEGMENTS + ".index"] + b"x"}, "1 bytes that are no whole entry"),
         ({SEGMENTS + ".index": FILES[SEGMENTS + ".index"] + bytes(16)}, ": 2 entries of zeros"),
