@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kbroker.sim.topics import Topic
 
 CREATE_TOPICS, METADATA = 19, 3
-MAY_LOOK_ONLY_SINCE = 4  # Metadata: before, a topic that somebody asks for is made with the broker's defaults
+MAY_LOOK_ONLY_SINCE = 4  # Metadata: before, a topic that a request names is made with the broker's defaults
 NOT_YET = RETRIABLE | {
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_CONTROLLER,

@@ -1,8 +1,8 @@
-"""What topics a simulated world has, as far as anybody was told: ids, how many partitions, ends and new beginnings.
+"""What topics a simulated world has, as far as clients were told: ids, how many partitions, ends and new beginnings.
 
-Part of `checks.py`. A name has one topic after the other: its era goes up by one when somebody asks for its deletion,
+Part of `checks.py`. A name has one topic after the other: its era goes up by one when a client asks for its deletion,
 and again when a log of the next one is seen. While the era is odd, the topic may be there or not, and nothing that is
-said of it is held against anybody; committed offsets may go with it.
+said of it is held against a broker; committed offsets may go with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Catalogue:
         self.ids: dict[str, bytes] = {}
         self._counts: dict[str, int] = {}
         self._eras: dict[str, int] = {}
-        self._living: dict[str, bytes] = {}  # ids, also of topics that nobody was told of yet
+        self._living: dict[str, bytes] = {}  # ids, also of topics that no client was told of yet
         self._gone: set[tuple[str, bytes]] = set()  # names and ids of topics that another has followed
         self._told: dict[str, int] = {}  # the era of which the id is
         self._groups = groups
@@ -36,7 +36,7 @@ class Catalogue:
         return self.ids.get(topic, bytes(16))
 
     def knows(self, topic: str, topic_id: bytes, partitions: int) -> None:
-        """Somebody was told of a topic: while it lives its id stays, and its partitions never get fewer."""
+        """A client was told of a topic: while it lives its id stays, and its partitions never get fewer."""
         known = self.ids.setdefault(topic, topic_id)
         if known != topic_id:
             if topic not in self._eras:
@@ -55,7 +55,7 @@ class Catalogue:
     # ---- ends and beginnings
 
     def deletion_requested(self, topic: str) -> None:
-        """Somebody asks for a topic's deletion: it goes at any time from now on."""
+        """A client asks for a topic's deletion: it goes at any time from now on."""
         if not self.is_being_deleted(topic):
             self._turn(topic)
 
@@ -74,11 +74,11 @@ class Catalogue:
         return self._eras.get(topic, 0)
 
     def is_being_deleted(self, topic: str) -> bool:
-        """Whether nobody can say if the topic is there."""
+        """Whether it is unknown if the topic is there."""
         return self._eras.get(topic, 0) % 2 == 1
 
     def is_unsettled(self, topic: str) -> bool:
-        """Whether a topic was given up, and nobody has been told yet of the next one."""
+        """Whether a topic was given up, and no client has been told yet of the next one."""
         return self._told.get(topic, 0) != self.era(topic)
 
     def is_of_the_past(self, topic: str, topic_id: bytes) -> bool:

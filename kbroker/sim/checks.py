@@ -10,7 +10,7 @@ it (`Held`). A breach raises `Broken`. What is checked:
 - a record of an idempotent producer is there once, any other at most as often as it was sent;
 - log start <= high watermark <= log end, and none goes back while the broker runs; nothing is forgotten unasked;
 - a reader gets offsets without a gap, below the high watermark;
-- a topic that was made again begins empty, and only if somebody asked for the deletion of the one before;
+- a topic that was made again begins empty, and only if a client asked for the deletion of the one before;
 - in one controller epoch one machine is controller;
 - a partition of one replica has its log on one machine, and no topic that is gone gets a log again;
 - assignments of one generation of a group never overlap; committed offsets are those last committed;
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 Where = tuple[str, int]
 
 Moment = tuple[int, int]
-"""What had happened when somebody asked: power cuts, and ends and beginnings of topics."""
+"""What had happened when a client asked: power cuts, and ends and beginnings of topics."""
 
 LATER_LIMIT_MS = 60_000
-BATCHES_SINCE = 4  # of Fetch: answers to older ones carry message sets, made anew on the pool
+BATCHES_SINCE = 4  # of Fetch: answers to older ones carry message sets, converted on the pool
 """By when an answer must have left that waits for another part of the broker, not for a deadline of its own."""
 
 FOREVER = 1 << 62
@@ -217,7 +217,7 @@ class Checks:
         return expected < offset <= promise.forgotten
 
     def may_forget(self, where: Where, before: int) -> None:
-        """Somebody has asked for records below an offset to be deleted, or retention may do so (FOREVER)."""
+        """A client has asked for records below an offset to be deleted, or retention may do so (FOREVER)."""
         promise = self.promise(where)
         promise.may_start = max(promise.may_start, before)
 
@@ -259,7 +259,7 @@ class Checks:
         return self._next_producer_id
 
     def gave_producer_id(self, producer_id: int, epoch: int) -> None:
-        """A broker handed out an id: nobody else has it."""
+        """A broker handed out an id: no other producer has it."""
         if (producer_id, epoch) in self._producer_ids:
             raise self.world.broken(f"producer id {producer_id} was handed out twice")
         self._producer_ids.add((producer_id, epoch))
@@ -281,7 +281,7 @@ class Checks:
                 held = mine.get(where) or self._hold(machine, where)
                 if held.log is not log:
                     if held.stranger is log and not _is_led_or_followed(machine.broker, where, log):
-                        continue  # until the controller's first request; nobody can connect before
+                        continue  # until the controller's first request; no client can connect before
                     self._begins(held, log)
                 if (
                     log.log_end_offset != held.log_end
@@ -309,7 +309,7 @@ class Checks:
             era = catalogue.begins(topic, topic_id)
             if promise.era == era and (was_there or promise.holder not in (None, machine)):
                 raise self.world.broken(
-                    f"{held}: a log of {promise.holder} was replaced, and nobody asked for its deletion"
+                    f"{held}: a log of {promise.holder} was replaced, and no client asked for its deletion"
                 )
         # else a deleted topic's: one that it could not get earlier, or gets again from a controller that has just begun
         if was_there or promise.era != era:
@@ -319,7 +319,7 @@ class Checks:
         held.log, promise.era, promise.holder = log, era, machine
 
     def _forget_if_over(self, held: Held) -> bool:
-        """After a start, nobody can tell a deleted topic's log from that of the next one of its name."""
+        """After a start, it is impossible to tell a deleted topic's log from that of the next one of its name."""
         promise = held.promise
         era = self.catalogue.era(promise.where[0])
         is_over = promise.era != era or self.catalogue.is_being_deleted(promise.where[0])
@@ -365,7 +365,7 @@ class Checks:
                 raise self.world.broken(f"{state}: record {promise.end - 1} was acknowledged or read")
             promise.forgotten = max(promise.forgotten, start)
             if start > promise.may_start:
-                raise self.world.broken(f"{state}: nobody asked for more than {promise.may_start} to be forgotten")
+                raise self.world.broken(f"{state}: no client asked for more than {promise.may_start} to be forgotten")
         held.start, held.high_watermark, held.log_end = start, high_watermark, end
         held.durable = log.recovery_point
 
@@ -377,7 +377,7 @@ class Checks:
         else:
             deadline_ms = max(waiting.deadline_ms, now_ms)
             if request.route.api == FETCH and request.version < BATCHES_SINCE:
-                deadline_ms += LATER_LIMIT_MS  # what was found by then is made anew, on the pool
+                deadline_ms += LATER_LIMIT_MS  # what was found by then is converted, on the pool
         assert machine.core is not None
         self._parked += 1
         heappush(self._due, (deadline_ms, self._parked, request, machine.core, machine))

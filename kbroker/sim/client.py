@@ -255,7 +255,7 @@ class Client:
         self._lost(self._asked, "request timeout")
 
     def _lost(self, connection: Connection, why: str) -> None:
-        """A connection has ended. Whether somebody waits for it or not, it is forgotten."""
+        """A connection has ended. Whether a request waits on it or not, it is forgotten."""
         asking = connection is self._asked and (connection.protocol.in_flight > 0 or connection.queued is not None)
         answers = self._answers
         self._forget(connection)

@@ -6,7 +6,7 @@ import random
 
 
 class SimClock:
-    """A clock that stands still until somebody advances it; satisfies `kbroker.ports.Clock`."""
+    """A clock that stands still until it is advanced; satisfies `kbroker.ports.Clock`."""
 
     __slots__ = ("_now_ms", "_wall_offset_ms")
 

@@ -175,7 +175,7 @@ class ClusterStage(TransactionStage):
 
     def _partition(self, where: Where) -> list[str]:
         state = self._state(where)
-        leader = f"{state.leader} leads" if state.leader >= 0 else "nobody leads"
+        leader = f"{state.leader} leads" if state.leader >= 0 else "no broker leads"
         replicas, isr = _listed(self._replicas(where)), _listed(sorted(state.isr))
         said = [f"ZooKeeper: {leader} in epoch {state.leader_epoch}; replicas {replicas}, in sync {isr}"]
         for machine in self.machines:
@@ -214,7 +214,7 @@ def _ids(brokers: str) -> list[int]:
 
 
 def _listed(brokers: list[int]) -> str:
-    return " ".join(map(str, brokers)) or "nobody"
+    return " ".join(map(str, brokers)) or "none"
 
 
 def perform(text: str) -> str:

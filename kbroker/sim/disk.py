@@ -86,7 +86,7 @@ def _resized(data: bytearray, size: int) -> bytearray:
             del data[size:]
         else:
             data.extend(bytes(size - len(data)))
-    except BufferError:  # somebody has it mapped
+    except BufferError:  # it is mapped
         changed = bytearray(data[:size].ljust(size, b"\0"))
         data[:] = b"\xde" * len(data)
         return changed

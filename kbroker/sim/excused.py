@@ -5,7 +5,7 @@ its log gets shorter for a reason that Kafka accepts, until it is as long as it 
 
 - a log without leader epochs, of an old message format, is cut to the high watermark that its broker knows when another
   leads (KIP-101);
-- power is cut before the records were on the disk, where nobody asked for them to be flushed first.
+- power is cut before the records were on the disk, where no setting asked for them to be flushed first.
 
 If a replica that is short comes to lead, without what was committed, that is lost: from the end of its log on nothing
 is promised of the partition any more, not even that its logs agree, and below all is promised as before. A leader that
@@ -31,7 +31,7 @@ class Excused:
         self.lost_from: dict[Where, int] = {}
         self._committed: dict[Where, int] = {}  # the largest high watermark of any leader
         self._ends: dict[tuple[Machine, Where], int] = {}  # of logs, as last seen
-        self._flushed_first: set[Where] = set()  # nobody is told of a record there that is not on the disk
+        self._flushed_first: set[Where] = set()  # no client is told of a record there that is not on the disk
         self._without_epochs: set[Where] = set()
         self._short: dict[tuple[Machine, Where], int] = {}  # how long those logs were that are short
 
@@ -46,7 +46,7 @@ class Excused:
             self._ends[key] = end
 
     def went_offline(self, machine: Machine, where: Where) -> None:
-        """The disk failed under a log, in the middle of a cut perhaps: nobody can look at it before the next start."""
+        """The disk failed under a log, in the middle of a cut perhaps: it cannot be checked before the next start."""
         key = (machine, where)
         if where in self._without_epochs:
             self._was_cut(key, self._ends.get(key, 0))

@@ -51,7 +51,7 @@ class Faults:
         self._machines = machines
         self._clients = clients
         self._chance = world.chance("faults")
-        self._doubtful: set[str] = set()  # machines that failed to sync: nobody can tell what is on their disks
+        self._doubtful: set[str] = set()  # machines that failed to sync: it is unknown what is on their disks
         self._dead: set[str] = set()  # machines of which a disk answers nothing any more, until it is mended
         self._kinds: dict[str, Callable[[], None]] = {
             "kill": self._kill,
@@ -125,7 +125,7 @@ class Faults:
         self.world.after(ROUND_MS, self.operate)
 
     def _restart_mended(self, machine: Machine) -> None:
-        """It goes on with the disks that are left; sooner or later somebody mends the others, and starts it again."""
+        """It goes on with the disks that are left; later the operator mends the others, and starts it again."""
         if self.active and self._chance.random() < 0.9:
             return
         self._mend(machine)
@@ -191,7 +191,7 @@ class Faults:
             self.world.after(self._chance.randrange(1_000, 30_000), self._net.unwall, client)
 
     def _hostile(self) -> None:
-        """Somebody sends what nobody sends who behaves."""
+        """A hostile client sends what no ordinary client sends."""
         machine = self._machine()
         if machine is not None:
             self._hostile_clients += 1
@@ -274,7 +274,7 @@ class Faults:
             self.world.after(self._chance.randrange(1_000, 40_000), machine.store.heal)
 
     def _lost_answers(self) -> None:
-        """The connection to the metadata store breaks: what is under way was done, or not, and nobody is told."""
+        """The connection to the metadata store breaks: it is unknown what of the work under way was done."""
         machine = self._machine()
         if machine is not None and machine.store is not None:
             self.world.note(f"{machine} loses its connection with the store")

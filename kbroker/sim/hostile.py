@@ -1,7 +1,7 @@
 """Clients that send well-formed requests of a hostile shape, and do not care what they are answered.
 
 One of the kinds of `faults.py`. What they ask for is at most refused: they write into no topic and join no group, so
-that all checks hold beside them. Whoever behaves must not notice.
+that all checks hold beside them. Ordinary clients must not notice.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def named_again_and_again(chance: random.Random) -> Frames:
 
 
 def sessions(chance: random.Random) -> Frames:
-    """Fetch sessions of partitions that nobody has, some of more than are taken."""
+    """Fetch sessions of partitions that do not exist, some of more than are taken."""
     count = chance.choice((10, MANY, PARTITIONS_PER_FETCH // 20))
     partitions = [FetchPartition(partition=each, fetch_offset=0, partition_max_bytes=1) for each in range(count)]
     topics = [FetchTopic(topic=NOWHERE, partitions=partitions)]
@@ -85,7 +85,7 @@ def a_controllers(chance: random.Random) -> Frames:
 
 
 def many_partitions(chance: random.Random) -> Frames:
-    """Records for partitions that nobody has."""
+    """Records for partitions that do not exist."""
     data = [PartitionProduceData(index=each, records=b"r" * 300) for each in range(chance.randrange(600))]
     topic = TopicProduceData(name=NOWHERE, partition_data=data)
     return [(ProduceRequest(acks=chance.choice((0, 1, -1)), timeout_ms=1_000, topic_data=[topic]), 7)]

@@ -35,7 +35,7 @@ class Router(Client):
     def by_leader(
         self, things: Iterable[T], where: Callable[[T], Where]
     ) -> Generator[Any, Any, tuple[dict[Machine, list[T]], list[T]]]:
-        """Things by the machine that leads their partition; and those that nobody is known to lead. Raises: Lost."""
+        """Things by the machine that leads their partition; and those without a known leader. Raises: Lost."""
         wanted = list(things)
         if len(self.machines) == 1:
             return {self.machines[0]: wanted}, []
@@ -52,7 +52,7 @@ class Router(Client):
         return led, orphans
 
     def believe(self, where: Where, leader: Machine) -> None:
-        """Take somebody's word for who leads a partition."""
+        """Remember who leads a partition, as a broker has said."""
         self._leaders[where] = leader
 
     def misled(self, where: Where) -> None:
@@ -60,7 +60,7 @@ class Router(Client):
         self._leaders.pop(where, None)
 
     def controller(self) -> Generator[Any, Any, Machine]:
-        """Who is controller, as far as is known; anybody if nobody knows. Raises: Lost."""
+        """The controller, as far as is known; any machine if it is not known. Raises: Lost."""
         if len(self.machines) == 1:
             return self.machines[0]
         if self._controller is None:

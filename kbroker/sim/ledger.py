@@ -1,7 +1,7 @@
 """What transactions were promised, in a simulated world: part of `checks.py` for who writes and reads in transactions.
 
 A transaction is OPEN until its producer asks for an end; if the answer to a commit is lost it is in doubt, until
-somebody sees one of its records as committed, or skips one as aborted. From then on all of it must be so, everywhere:
+a reader sees one of its records as committed, or skips one as aborted. From then on all of it must be so, everywhere:
 
 - a reader of committed records never gets a record whose producer did not ask for a commit, or that is aborted;
 - what was acknowledged as committed is never skipped, and in the end every reader has had all of it;
@@ -30,7 +30,7 @@ SCAN_BYTES = 1 << 20
 class Fate(Enum):
     """How a transaction stands, as far as its producer and its readers know."""
 
-    OPEN = "nobody has asked for a commit"
+    OPEN = "no commit was asked for"
     IN_DOUBT = "a commit was asked for"
     COMMITTED = "it is committed"
     ABORTED = "it is aborted"
@@ -89,16 +89,16 @@ class Ledger:
     # ---- told by readers
 
     def read(self, reader: object, where: Where, offset: int, value: bytes) -> None:
-        """Somebody read a record as a committed one."""
+        """A reader got a record as a committed one."""
         deed = self._of(value)
         if deed.fate is Fate.OPEN:
             raise self.world.broken(
-                f"{reader} reads {value!r} at {offset} of {where}: nobody asked for {deed}'s commit"
+                f"{reader} reads {value!r} at {offset} of {where}: no client asked for {deed}'s commit"
             )
         self._settle(deed, Fate.COMMITTED, f"{reader} reads {value!r} at {offset} of {where}")
 
     def skipped(self, reader: object, where: Where, offset: int, value: bytes) -> None:
-        """Somebody was told to pass over a record, as an aborted one."""
+        """A reader was told to pass over a record, as an aborted one."""
         self._settle(self._of(value), Fate.ABORTED, f"{reader} skips {value!r} at {offset} of {where}")
 
     def _of(self, value: bytes) -> Deed:
@@ -140,7 +140,7 @@ def stable_end(log: Log) -> int:
 def stable_ends(log: Log, opened_at: int) -> tuple[int, int]:
     """The same; and what it may be instead, where the log ended at `opened_at` when its broker started.
 
-    For a marker below that which the high watermark has still to pass, nobody waits: producers' snapshots, Kafka's too,
+    A marker below that which the high watermark has still to pass is not waited for: producers' snapshots, Kafka's too,
     do not tell of it. A leader that lacks it gets the same one.
     """
     high_watermark = log.high_watermark

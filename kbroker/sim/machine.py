@@ -250,7 +250,7 @@ class Machine:
         self.core.step(event, self.world.now_ms)
 
     def post(self, event: object) -> None:
-        """Hand an event to the broker, never at once: whoever caused it is in the middle of a step."""
+        """Hand an event to the broker, never at once: its cause is in the middle of a step."""
         self.world.after(0, self._turns_of_this_process(), self._take_event, event)
 
     def _turns_of_this_process(self) -> Callable[..., None]:

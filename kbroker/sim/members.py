@@ -410,4 +410,4 @@ def all_is_shared(checks: Checks, members: Sequence[Member], topics: Sequence[To
     for topic in topics:
         for index in range(checks.catalogue.count(topic) if sees_growth else topic.partitions):
             if (topic.name, index) not in owners:
-                raise checks.world.broken(f"nobody in {members[0].group} reads {topic.name}-{index}")
+                raise checks.world.broken(f"no member of {members[0].group} reads {topic.name}-{index}")

@@ -1,6 +1,6 @@
 """Worlds of replicated topics whose replicas move between log directories, and are compacted: `scripts/sim moving`.
 
-As a replicated world, but each machine has two log directories, somebody has replicas moved from one into the other,
+As a replicated world, but each machine has two log directories, an operator moves replicas from one into the other,
 on and on (AlterReplicaLogDirs), and one topic is compacted, on each replica by itself. Meanwhile leaders change,
 brokers die, disks fail. What must hold besides:
 

@@ -2,11 +2,11 @@
 
 Within a connection everything arrives in order or not at all, as TCP has it; between connections anything may overtake
 anything. A connection that is cut loses what is under way, or delivers it later than its sender's next connection
-delivers what it sends: each end learns of the cut in its own time. A host behind a `wall` reaches nobody. A link
+delivers what it sends: each end learns of the cut in its own time. A host behind a `wall` reaches no other. A link
 between two machines may be blocked one way: what is sent that way waits until it is not any more, as TCP sends again
 and again, and who waits for it may be out of patience by then.
 
-Made once a world. Clients connect (`Net.connect`), machines accept; frames are bytes that nobody here looks into. A
+Made once a world. Clients connect (`Net.connect`), machines accept; frames are bytes that are not looked into here. A
 machine that speaks to another is its client.
 """
 
@@ -29,7 +29,7 @@ class Host(Protocol):
     name: str
 
     def accept(self, wire: Wire) -> bool:
-        """Somebody connects; false if nobody listens."""
+        """A client connects; false if this host does not listen."""
         ...
 
     def receive(self, wire: Wire, frame: bytes) -> None:
@@ -240,7 +240,7 @@ class Net:
         self.spike = 0.0
         self.slow_ms: dict[str, int] = {}  # by client: what every frame on its connections takes longer
         self.late_reads = 0.0  # share of answers whose file regions are read only when the peer takes them
-        self.walled: set[str] = set()  # clients that reach nobody
+        self.walled: set[str] = set()  # clients that reach no machine
         self.deaf: dict[str, int] = {}  # clients of whom an answer will be lost: the next is 1
         self.hosts: dict[str, Host] = {}  # machines by name, for those that speak to each other
         self.blocked: set[tuple[str, str]] = set()  # (from, to): nothing gets through this way

@@ -1,7 +1,7 @@
 """A simulated operator of a cluster: moves replicas, calls moves off, elects leaders, changes settings of topics.
 
-Each is one request to whoever is controller, sent again until it is answered by somebody who is. What the answer says
-is told, whatever it is.
+Each is one request to the controller, sent again until the broker that answers is controller. What the answer says
+is written down, also an error.
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ class Stage:
             partition = machine.broker.replicas.partitions.get(where) if machine.up else None
             if partition is not None and partition.is_leader:
                 return machine
-        raise ValueError(f"nobody leads {where[0]}-{where[1]}")
+        raise ValueError(f"no broker leads {where[0]}-{where[1]}")
 
     def _log(self, where: Where) -> list[str]:
         log = self.log(where)

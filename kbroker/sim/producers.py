@@ -2,7 +2,7 @@
 
 Every record has a value of its own, so that the checks can tell where it went. A producer keeps its batches in order a
 partition; after a lost connection it sends again what was not answered, with the same sequence numbers if it is
-idempotent. One that is told that its sequence is unknown or out of order begins anew under another id, and does not
+idempotent. One that is told that its sequence is unknown or out of order starts again under another id, and does not
 repeat what it is in doubt of.
 """
 
@@ -116,14 +116,14 @@ class Producer(Router):
                 led, again = {}, batches
             for leader, group in led.items():
                 again += yield from self._send_batches(leader, group)
-                if self.idempotent and self.producer_id < 0:  # it begins anew: the others' sequences are void
+                if self.idempotent and self.producer_id < 0:  # it has started again: the others' sequences are void
                     return
             batches = again
             if not batches or (self.acks == 0 and led):
                 return
             yield from self.pause(300)
         self.note(f"gives up {len(batches)} batches")
-        self._begin_anew()
+        self._start_over()
 
     def _send_batches(self, leader: Machine, batches: list[Batch]) -> Generator[Any, Any, list[Batch]]:
         """Send batches to the leader of their partitions; those of unknown outcome."""
@@ -177,9 +177,9 @@ class Producer(Router):
         )
         if not may_forget:
             raise self.world.broken(f"{self}: {batch.where} forgot sequence {batch.sequence}: {part.error_message}")
-        self._begin_anew()
+        self._start_over()
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         self.producer_id = self.epoch = -1
         self.sequences.clear()
 

@@ -390,4 +390,4 @@ def _settings(segment_bytes: str) -> dict[str, str]:
 
 
 def void(result: object) -> None:
-    """Of a call whose result nobody wants."""
+    """Takes the result of a call, and ignores it."""

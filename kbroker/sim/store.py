@@ -141,7 +141,7 @@ class SimSession:
     # -- what travels
 
     def send(self, session: int, event: StoreEvent) -> None:
-        """From the ensemble to the broker; lost if the session is over by then, as nobody would believe it."""
+        """From the ensemble to the broker; lost if the session is over by then, as the broker would not believe it."""
         if isinstance(event, StoreAnswer):
             unknown = StoreAnswer(event.token, _unknown(len(event.outcomes)))
             self._travel(lambda: self._deliver(session, event), lambda: self._deliver(session, unknown))
@@ -160,7 +160,7 @@ class SimSession:
             message[0]()
 
     def _lose(self, session: int, operations: tuple[Operation, ...], token: object) -> None:
-        """Of a submit some operations are done; nobody is told which."""
+        """Of a submit some operations are done; the broker is not told which."""
         if session in self._ensemble.sessions:
             for operation in operations[: self._done_when_lost]:
                 self._ensemble.tree.apply(operation, session)

@@ -13,7 +13,7 @@ class Topic(NamedTuple):
     name: str
     partitions: int
     configs: Mapping[str, str] = {}
-    mortal: bool = False  # whether somebody may delete it, and make it again
+    mortal: bool = False  # whether an admin may delete it, and make it again
     replicas: int = 1
     assignment: Sequence[Sequence[int]] = ()  # broker ids of each partition; (): the controller chooses
 
@@ -29,12 +29,12 @@ class Topic(NamedTuple):
 
     @property
     def is_flushed_first(self) -> bool:
-        """Whether nobody is told of a record before it is durable."""
+        """Whether no client is told of a record before it is durable."""
         return self.configs.get("flush.messages") == "1"
 
     @property
     def tunable(self) -> Sequence[tuple[str, Sequence[str]]]:
-        """Settings that somebody may change, and to what."""
+        """Settings that an admin may change, and to what."""
         flushes = () if self.is_flushed_first else WHERE_FLUSHED_LATER
         return [*ANYWHERE, *flushes, *(WHERE_FORGOTTEN if self.forgets else ())]
 

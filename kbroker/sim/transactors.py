@@ -1,7 +1,7 @@
 """Simulated transactional producers: some write to random partitions, some consume, transform and produce.
 
 They speak as clients of Kafka do: InitProducerId, AddPartitionsToTxn, Produce, AddOffsetsToTxn and TxnOffsetCommit,
-EndTxn, each asked again until it is answered or until patience is over. Who is in doubt begins anew with
+EndTxn, each asked again until it is answered or until patience is over. A producer in doubt starts again with
 InitProducerId, as a new process would; several clients may hold one transactional id, and fence each other. What was
 asked and answered is told to the `Ledger`.
 """
@@ -93,7 +93,7 @@ class Transactor(Reader):
     ledger: Ledger
 
     def live(self) -> Script:
-        """Take the id, work, and begin anew when something is in doubt."""
+        """Take the id, work, and start again when something is in doubt."""
         self.begin()
         self.made = self.committed = 0
         self._coordinators: dict[tuple[int, str], Machine] = {}
@@ -204,7 +204,7 @@ class Transactor(Reader):
     def _is_shadowed(self) -> bool:
         """Whether a broker still takes itself for the coordinator of this producer, though another has replaced it.
 
-        Whoever asks that one, the client or a leader that verifies a transaction, is told INVALID_TXN_STATE or
+        The client, or a leader that verifies a transaction, asks that one and gets INVALID_TXN_STATE or
         TRANSACTION_ABORTABLE of what only the new one knows. So it is in Kafka; the producer ends, and harms no record:
         the next one aborts.
         """

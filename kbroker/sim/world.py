@@ -1,6 +1,6 @@
 """Time and events of a simulated world: one heap, one event after the other, all of it from one seed.
 
-Machines, the network, clients and faults put their events here; whoever runs a simulation lets them happen
+Machines, the network, clients and faults put their events here; the runner of a simulation lets them happen
 (`run_until`). After each event the `watchers` look at the world. What happens is told in lines (`note`), which are
 hashed: two runs of one seed have the same hash, or something in them reads real time, real chance or a set's order.
 
@@ -68,7 +68,7 @@ class World:
         self._hash = hashlib.blake2b(digest_size=16)
 
     def chance(self, name: str) -> random.Random:
-        """Chance of its own for whoever is called so: a new client does not shift everybody else's luck."""
+        """A random generator for the user of this name: a new client does not shift the luck of the others."""
         return random.Random(f"{self.seed}/{name}")
 
     def after(self, delay_ms: int, what: Callable[..., None], *arguments: object) -> Event:

@@ -56,7 +56,7 @@ def test_a_controller_that_gives_up_after_one_try_leaves_the_cluster_in_pieces(
 
     monkeypatch.setattr(ControlSender, "heard", heard)
     with pytest.raises(
-        Broken, match=r"knows of|is not back|takes|was told of|stands at|gets nothing through|nobody in"
+        Broken, match=r"knows of|is not back|takes|was told of|stands at|gets nothing through|no member of"
     ):
         live_together_until_broken()
 
