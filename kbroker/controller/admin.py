@@ -2,7 +2,7 @@
 
 Called by the handlers of `api/`. Each call is a procedure of its own, checked as far as this broker can and then
 written; the controller's watches do the rest. A call gives back a `Pending`, which is filled in when the store has
-answered, and told to whoever waits. Topics are created, grown and deleted by the active controller
+answered, and told to the waiting request. Topics are created, grown and deleted by the active controller
 only, behind its fence; settings by any broker.
 
 Source: ZkAdminManager and AdminZkClient of Apache Kafka 3.9, by behaviour; the topic's settings and its replicas are
@@ -82,7 +82,7 @@ FROM_BROKER = -1  # partitions and replication factor of a topic that leaves the
 
 
 class Pending(Generic[T]):
-    """Something under way in the store; its own key for whoever waits. value, error: None until it is over."""
+    """Something under way in the store; its own key for the waiting request. value, error: None until it is over."""
 
     __slots__ = ("error", "value")
 
@@ -162,7 +162,7 @@ class Admin:
         return self.start(self._create(topics, validate_only, charge))
 
     def auto_create(self, topics: Sequence[NewTopic]) -> dict[str, Pending[Made]]:
-        """Make topics because somebody asked for them; once, however many ask. The controller does, if it is another.
+        """Make topics because a client asked for them; once, however many ask. The controller does, if it is another.
 
         Returns: by name; those that are begun by the same call come together.
         """
@@ -373,7 +373,7 @@ class Admin:
             outcomes |= {
                 topic: _failure(topic, answer) for topic, answer in answers.items() if answer.fault is not None
             }
-            # somebody else was faster: what they wrote is what this growth starts from
+            # another writer was faster: what it wrote is what this growth starts from
             slower = {topic for topic, answer in answers.items() if fault_of(answer) is StoreFault.BAD_VERSION}
             remaining = [growth for growth in remaining if growth.topic in slower]
             if not remaining:
@@ -489,11 +489,11 @@ class Admin:
             answers = dict(zip(writes, (yield from one_by_one(list(writes.values()))), strict=True))
             refused = {entity: answer for entity, answer in answers.items() if answer.fault is StoreFault.REFUSED}
             outcomes |= {entity: _refusal(answer) for entity, answer in refused.items()}
-            # somebody else was faster: what they wrote is part of what ours changes
+            # another writer was faster: what it wrote is part of what ours changes
             remaining = [each for each, answer in answers.items() if answer.fault is not None and each not in refused]
             if not remaining:
                 return outcomes
-        text = "somebody else changes these settings all the time"
+        text = "another client changes these settings all the time"
         return outcomes | dict.fromkeys(remaining, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
 
 
@@ -579,11 +579,11 @@ def _failure(name: str, answer: Outcome, part: int = 1) -> KafkaError:
         return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if fault is StoreFault.NO_NODE:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name} was changed by somebody else meanwhile; try again")
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name} was changed by another client meanwhile; try again")
 
 
 def _refusal(answer: Outcome) -> KafkaError:
-    """Of one of several that the store does not let us write: a node of it is somebody else's."""
+    """Of one of several that the store does not let us write: a node of it is another owner's."""
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(StoreRefusedError(answer)))
 
 

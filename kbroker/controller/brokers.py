@@ -171,7 +171,7 @@ def gather_elections(epoch: ControllerEpoch, batch: Batch) -> Procedure[None]:
     known = {each: context.leaders.get(each) for each in waiting}
     allowed = yield from unclean_topics(epoch, waiting)
     outcomes = yield from bring_online(epoch, batch, waiting, elect_offline(epoch, allowed))
-    # a leader of an old protocol may have shrunk its set, and died before it told: only now nobody in it lives
+    # a leader of an old protocol may have shrunk its set, and died before it told: only now no broker in it lives
     left = [each for each, code in outcomes.items() if code and context.leaders.get(each) != known[each]]
     if left:
         allowed = yield from unclean_topics(epoch, left)
@@ -222,7 +222,7 @@ def disk_answers(
 
 
 def shut_down(epoch: ControllerEpoch, broker: int) -> Procedure[list[tuple[str, int]]]:
-    """A broker is about to stop: move its leaders away, some at a time. Returns: those that nobody else can lead."""
+    """A broker is about to stop: move its leaders away, some at a time. Returns: those that no other can lead."""
     context = epoch.context
     context.shutting_down.add(broker)
     shared = [

@@ -181,6 +181,6 @@ class Context:
         return any(partition in self.leaders for partition in self.partitions_of(topic))
 
     def leader(self, partition: TopicPartition) -> int:
-        """Who leads a partition as far as is known; -1 nobody."""
+        """The leader of a partition as far as is known; -1 none."""
         state = self.leaders.get(partition)
         return state.leader if state else NO_LEADER

@@ -1,7 +1,7 @@
 """The controller: every broker has one, one in the cluster is active.
 
 Owns the queue of events and handles them one after the other, each by a procedure that runs to its end before the next
-begins; so nobody else changes the context meanwhile, and what is read in the store is fenced when it is written. It is
+begins; so no other changes the context meanwhile, and what is read in the store is fenced when it is written. It is
 told of events by the control plane (watches, answers of brokers, admin requests), stands for election through
 `/controller`, and resigns when its session ends or a write meets a newer epoch. What it has to say is in `channels`.
 
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kbroker.controller")
 
-NOBODY = -1
+NO_BROKER = -1
 NO_SESSION = 0
 
 STAND_AGAIN_MS = 60_000
@@ -84,13 +84,13 @@ STAND_AGAIN_MS = 60_000
 FIRST_LOOK_MS = 5_000  # at the balance of leaders, after taking over
 
 ELECTION_ATTEMPTS = 10
-"""Tries at `/controller` and its epoch before waiting for a change: each failure means that somebody else won."""
+"""Tries at `/controller` and its epoch before waiting for a change: each failure means that another broker won."""
 
 
 class Controller:
     """This broker's controller.
 
-    active_id: who is controller as far as is known, -1 nobody. epoch: None while it is not this one. is_taking_over: it
+    active_id: the controller as far as is known, -1 none. epoch: None while it is not this one. is_taking_over: it
     has still to say who leads what.
     """
 
@@ -106,7 +106,7 @@ class Controller:
         tell: Callable[[object], None],
     ) -> None:
         """listener: the one over which brokers speak to each other."""
-        self.active_id = NOBODY
+        self.active_id = NO_BROKER
         self.epoch: ControllerEpoch | None = None
         self.is_taking_over = False
         self.channels = ControllerChannelManager(tell)
@@ -266,7 +266,7 @@ class Controller:
             case ShutDown():
                 yield from self._shut_down(epoch, event)
             case AlterPartition(request, version, answer):
-                from kbroker.controller import in_sync  # nobody asks it of a broker that is alone
+                from kbroker.controller import in_sync  # a broker that is alone never gets this request
 
                 response = yield from in_sync.alter_partition(epoch, request, version)
                 answer(response)  # what follows has no answer left if it fails
@@ -299,7 +299,7 @@ class Controller:
         known = epoch.context.brokers.get(event.broker_id)
         if known is None:
             event.done(ErrorCode.BROKER_NOT_AVAILABLE, [])
-        elif event.broker_epoch != NOBODY and event.broker_epoch < known.epoch:
+        elif event.broker_epoch != NO_BROKER and event.broker_epoch < known.epoch:
             event.done(ErrorCode.STALE_BROKER_EPOCH, [])
         else:
             event.done(ErrorCode.NONE, (yield from brokers.shut_down(epoch, event.broker_id)))
@@ -321,7 +321,7 @@ class Controller:
     # -- epochs
 
     def _elect(self) -> Procedure[None]:
-        """See who is controller; if nobody is, try to be. Always leaves a watch on `/controller`."""
+        """See who is controller; if there is none, try to be. Always leaves a watch on `/controller`."""
         if self._is_unfit:
             yield from self._stand_aside()
             return
@@ -345,14 +345,14 @@ class Controller:
             yield from self._follow()
 
     def _last_epoch(self) -> Procedure[tuple[int, int] | None]:
-        """Number of the last election, and the node's version; None if it has to be written anew before the next."""
+        """Number of the last election, and the node's version; None if it has to be rewritten before the next."""
         (made, found) = yield [Create(CONTROLLER_EPOCH, b"0"), Get(CONTROLLER_EPOCH)]
         assert found.stat is not None, (made, found)
         try:
             return decode_controller_epoch(found.data), found.stat.version
         except ValueError:
             log.error(
-                "nobody can become controller: %s is no number (%.100r); write the last epoch into it",
+                "no broker can become controller: %s is no number (%.100r); write the last epoch into it",
                 CONTROLLER_EPOCH,
                 found.data,
             )
@@ -362,7 +362,7 @@ class Controller:
         return None
 
     def _stand(self, last: int, version: int) -> Procedure[ControllerEpoch | None]:
-        """Take `/controller` and raise the epoch, both or neither. Returns: None if somebody else was faster."""
+        """Take `/controller` and raise the epoch, both or neither. Returns: None if another broker was faster."""
         content = encode_controller(self._broker_id, self._clock.wall_ms())
         (taken,) = yield [
             Multi(
@@ -396,7 +396,7 @@ class Controller:
         yield from failover.go_on(epoch)
 
     def _follow(self) -> Procedure[None]:
-        """Somebody is controller: who? This broker may find that it is not any more."""
+        """Read which broker is controller. This broker may find that it is not any more."""
         (found,) = yield [Get(CONTROLLER, watch=True)]
         if found.fault is not None:
             self._queue.appendleft(ControllerNodeChanged())  # gone between two looks: stand again
@@ -408,7 +408,7 @@ class Controller:
         if not is_ours:
             self._resign()
         active_id = understood(CONTROLLER, found.data, decode_controller)
-        self.active_id = NOBODY if active_id is None else active_id
+        self.active_id = NO_BROKER if active_id is None else active_id
         fault = kraft_fault(found.data)
         if fault:
             log.error("%s: a broker of ZooKeeper mode takes no part in it; move its partitions away, or end it", fault)
@@ -416,7 +416,7 @@ class Controller:
     def _resign(self) -> None:
         self.epoch = None
         self._rebalance_at.cancel()
-        self.active_id = NOBODY
+        self.active_id = NO_BROKER
         self.channels.clear()
 
 
@@ -437,7 +437,7 @@ def _by_disk(context: Context, response: LeaderAndIsrResponse) -> tuple[list[Top
 
 _EVENTS: dict[str, Event] = {
     CONTROLLER: ControllerNodeChanged(),
-    CONTROLLER_EPOCH: ControllerNodeChanged(),  # one that made no sense was written anew
+    CONTROLLER_EPOCH: ControllerNodeChanged(),  # one that made no sense was rewritten
     BROKER_IDS: BrokersChanged(),
     TOPICS: TopicsChanged(),
     DELETE_TOPICS: DeletionsChanged(),

@@ -22,7 +22,7 @@ Write: TypeAlias = Create | SetData | Delete
 T = TypeVar("T")
 
 STEP_PARTITIONS = 100
-"""Partitions dealt with between two answers of the store: meanwhile nobody else has his turn, for some milliseconds."""
+"""Partitions dealt with between two answers of the store: meanwhile all other work waits, for some milliseconds."""
 
 WRITES_AT_ONCE = 200
 """Writes in one transaction: ZooKeeper takes 1 MiB (jute.maxbuffer), and each may have a path of some 300 bytes."""
@@ -81,7 +81,7 @@ class ControllerEpoch:
     def write(self, writes: Sequence[Write], *, may_be_refused: bool = True) -> Procedure[list[Outcome]]:
         """Do these behind the fence, in order; each succeeds or fails by itself. Raises: ControllerMovedError.
 
-        may_be_refused: so does one that the store refuses, as a node may be somebody else's; else StoreRefusedError.
+        may_be_refused: so does one that the store refuses, as a node may be another owner's; else StoreRefusedError.
 
         Many at a time in one transaction, which costs the store one fsync and both of us one message. Where one fails,
         so do all that are with it, though nothing is wrong with them: then these are done again, one by one.

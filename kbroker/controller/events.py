@@ -43,7 +43,7 @@ class BrokersChanged(NamedTuple):
 
 
 class BrokerModified(NamedTuple):
-    """A broker has written its registration anew."""
+    """A broker has rewritten its registration."""
 
     broker_id: int
 
@@ -83,7 +83,7 @@ class ControlAnswer(NamedTuple):
 
 
 class ElectLeaders(NamedTuple):
-    """Somebody wants leaders elected. done: gets what became of each partition, and who leads those that changed."""
+    """A client wants leaders elected. done: gets what became of each partition, and who leads those that changed."""
 
     partitions: tuple[TopicPartition, ...]
     type: ElectionType

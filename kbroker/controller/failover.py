@@ -5,7 +5,7 @@ nothing between the reading and the first event is missed. Notices left for the 
 they say is in what is read here.
 
 A broker may have died and come back while there was no controller to see it, and lack what was not on its disk yet. So
-whoever has registered anew since the state that has it in sync was written is not taken at that word: the partition
+a broker that registered again after the state with it in sync was written is not taken to be in sync: the partition
 gets a new leader epoch, and if it can, a leader and in-sync replicas that were there all the time. Unlike Kafka, where
 such a leader goes on in its old epoch, and a follower that is ahead of it never finds out that their logs differ.
 """
@@ -59,7 +59,7 @@ def take_over(epoch: ControllerEpoch) -> Procedure[None]:
     _line_up_partitions(epoch)
     yield from bring_online(epoch, batch, doubtful, elect_without(epoch, doubtful))
     yield from gather_elections(epoch, batch)
-    batch.send()  # of each partition where it has arrived: who was to lead in between, nobody has to obey
+    batch.send()  # of each partition where it has arrived: no broker has to obey the leaders in between
 
 
 def go_on(epoch: ControllerEpoch) -> Procedure[None]:
@@ -99,7 +99,7 @@ def _load(epoch: ControllerEpoch) -> Procedure[dict[TopicPartition, set[int]]]:
 def _restarted(
     context: Context, written: Mapping[TopicPartition, tuple[LeaderIsr, int]]
 ) -> dict[TopicPartition, set[int]]:
-    """Of partitions with more than one replica: a single one differs from nobody's."""
+    """Of partitions with more than one replica: a single one has no other to differ from."""
     registered = {broker: info.epoch for broker, info in context.brokers.items()}
     found: dict[TopicPartition, set[int]] = {}
     for partition, (state, transaction) in written.items():

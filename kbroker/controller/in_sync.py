@@ -74,7 +74,7 @@ def granted(context: Context, response: AlterPartitionResponse) -> list[TopicPar
 
 
 def _proposals(context: Context, request: AlterPartitionRequest, version: int) -> Iterator[Proposal]:
-    """The states that are wanted; topics whose id nobody has are left out."""
+    """The states that are wanted; topics whose id is unknown are left out."""
     for topic in request.topics:
         name = context.names.get(topic.topic_id) if version >= IDS_SINCE else topic.topic_name
         if name is not None:

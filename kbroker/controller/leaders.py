@@ -1,4 +1,4 @@
-"""Leaders that are to change although nobody died: admins ask, the balance is off, or a leader shrank its in-sync set.
+"""Leaders that change although no broker died: admins ask, the balance is off, or a leader shrank its in-sync set.
 
 Procedures run by `controller.py`. Source: KafkaController of Apache Kafka 3.9, by behaviour; KIP-183, KIP-460.
 """
@@ -99,7 +99,7 @@ def isrs_changed(epoch: ControllerEpoch) -> Procedure[list[TopicPartition]]:
 
 
 def preferred_elections_changed(epoch: ControllerEpoch) -> Procedure[None]:
-    """Somebody has written into `/admin/preferred_replica_election` which first replicas are to lead."""
+    """A tool has written into `/admin/preferred_replica_election` which first replicas are to lead."""
     _, found = yield [Exists(PREFERRED_ELECTIONS, watch=True), Get(PREFERRED_ELECTIONS)]
     if found.fault is not None:
         return

@@ -146,7 +146,7 @@ def _elect(
 ) -> Procedure[dict[TopicPartition, ErrorCode]]:
     """Elect by what is remembered, if the store has the same: a leader may just have changed the in-sync set.
 
-    That there is nobody to elect is decided only by what the store says.
+    That no replica can be elected is decided only by what the store says.
     """
     outcomes: dict[TopicPartition, ErrorCode] = {}
     remaining = list(partitions)
@@ -203,7 +203,7 @@ def read_written_states(
 ) -> Procedure[dict[TopicPartition, tuple[LeaderIsr, int]]]:
     """The same, each with the number of the transaction that wrote it.
 
-    One of a controller epoch that never was counts: Kafka elects nobody there, until its epochs have come so far.
+    One of a controller epoch that never was counts: Kafka elects no leader there, until its epochs have come so far.
     """
     answers = yield [Get(state_path(*partition)) for partition in partitions]
     states: dict[TopicPartition, tuple[LeaderIsr, int]] = {}

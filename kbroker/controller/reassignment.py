@@ -1,6 +1,6 @@
 """Partitions that move to other brokers: replicas added, brought into sync, the others removed; or called off.
 
-Procedures run by `controller.py`: somebody asks (AlterPartitionReassignments, or `/admin/reassign_partitions`), a
+Procedures run by `controller.py`: a client asks (AlterPartitionReassignments, or `/admin/reassign_partitions`), a
 leader has taken new replicas in, a broker comes, a controller is elected. Where a partition is on its way stands in its
 topic's node, so that a new controller goes on from there. Each procedure looks at one partition after the other:
 
@@ -239,7 +239,7 @@ def _finish(epoch: ControllerEpoch, partition: TopicPartition, wanted: Assignmen
 
 
 def _remove_replicas(epoch: ControllerEpoch, partition: TopicPartition, brokers: Iterable[int]) -> Procedure[None]:
-    """Brokers stop and delete their replicas. Nobody waits for them: one that is away keeps its files, as in Kafka."""
+    """Brokers stop and delete their replicas. One that is away keeps its files, as in Kafka; it is not waited for."""
     replicas = [(partition, broker) for broker in brokers]
     for state in (
         ReplicaState.OFFLINE,

@@ -117,8 +117,8 @@ def read_topics(epoch: ControllerEpoch, topics: Sequence[str]) -> Procedure[dict
 def give_ids(epoch: ControllerEpoch, topics: Mapping[str, TopicInfo]) -> Procedure[dict[str, TopicInfo]]:
     """Have those of these topics an id that have none: a Kafka before 2.8, or a tool of its, made them.
 
-    Without one nobody knows of which topic a broker speaks in its answer to LeaderAndIsr. Returns: the topics as they
-    are now; one that somebody writes at this moment waits for the next controller.
+    Without one it is unknown of which topic a broker speaks in its answer to LeaderAndIsr. Returns: the topics as they
+    are now; one that a tool writes at this moment waits for the next controller.
     """
     found: dict[str, TopicInfo] = {}
     for some in pieces([topic for topic, info in topics.items() if info.topic_id is None]):
@@ -212,7 +212,7 @@ def _create(
 
 
 def deletions_changed(epoch: ControllerEpoch) -> Procedure[None]:
-    """Somebody asks for the deletion of topics."""
+    """A client asks for the deletion of topics."""
     (children,) = yield [Children(DELETE_TOPICS, watch=True)]
     unknown = [topic for topic in children.names if topic not in epoch.context.assignments]
     requested = [topic for topic in children.names if topic in epoch.context.assignments]
