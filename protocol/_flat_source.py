@@ -62,7 +62,7 @@ class FlatReaderSource(ReaderSource):
         return "[]" if isinstance(value, list) else self.literal(value)
 
     def flat_tags(self, cls: type[Struct], tagged: list[tuple[Field, str]]) -> None:
-        """The tagged fields at the end of a struct, mostly none; those that nobody knows are passed over."""
+        """The tagged fields at the end of a struct, mostly none; unknown ones are passed over."""
         if not tagged and not self.run:
             at = self.at()
             with self.block(f"if b[{at}]:"):

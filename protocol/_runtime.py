@@ -17,12 +17,12 @@ MOST_UNKNOWN_TAGS = 10_000
 """Of one struct. Kafka has a handful in all; two bytes each, a frame could hold millions."""
 
 
-class Malformed(Exception):  # noqa: N818 - nobody outside ever sees it
+class Malformed(Exception):  # noqa: N818 - it never leaves this package
     """Something is wrong with the input; `explain.py` says what."""
 
 
 class TooMany(Exception):  # noqa: N818 - as above
-    """More elements than whoever asked wants to take."""
+    """More elements than the caller wants to take."""
 
 
 def explain_read(message: type[Message], version: int, buffer: Any, start: int, error: Exception) -> DecodeError:

@@ -52,7 +52,7 @@ def _compile_reader(
 def compile_sliced_reader(message: type[Message], version: int, *, flat: bool = False) -> Callable[..., Any]:
     """The generator (buffer, start, elements at most) -> (message, end): it yields now and then, for large messages.
 
-    flat: a tuple in place of the message. It says less about what is wrong: whoever sends much of it should not have
+    flat: a tuple in place of the message. It says less about what is wrong: a client that sends much must not have
     it read twice. Raises: DecodeError.
     """
     if not message.versions[0] <= version <= message.versions[1]:

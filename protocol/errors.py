@@ -1,7 +1,7 @@
 """Every error code of the Kafka protocol, and the one exception that carries one.
 
 Owns the numbers and names (up to Kafka 4.3), whether a client may send the same request again, and a sentence
-for people. Raised and returned by every handler; turned into bytes by whoever builds the answer. It never decides
+for people. Raised and returned by every handler; turned into bytes by the builder of the answer. It never decides
 which code a situation deserves.
 
 A code travels as an int16. The names are Kafka's, so that logs of both kinds of broker can be read side by side.

@@ -49,8 +49,8 @@ def write_slowly(value: Message, version: int) -> list[Any]:
     return writer.parts
 
 
-# A hostile frame may hold a hundred million good values before the bad one, and whoever asks for the reason is the
-# thread that serves everybody: after this many values, about 0.1 s, the reason stays unknown.
+# A hostile frame may hold a hundred million good values before the bad one, and the caller that asks for the reason is
+# the thread that serves all clients: after this many values, about 0.1 s, the reason stays unknown.
 PATIENCE = 50_000
 
 

@@ -42,7 +42,7 @@ def message_of(cls: type[AnyStruct], values: Flat) -> AnyStruct:
 
 
 def place(cls: type[Struct], name: str) -> int:
-    """Where a field stands in the tuple of its struct: a constant beside whoever reads that field alone."""
+    """Where a field stands in the tuple of its struct: a constant beside the code that reads that field alone."""
     return [field.name for field in fields(cls)].index(name)
 
 

@@ -11,7 +11,7 @@ client ids, has 0. An answer of a flexible version has header version 1, any oth
 reader does not yet know what the broker speaks (KIP-511). The client id keeps its two-byte length in all versions, so
 that a header can be read up to there before the version is known to be served.
 
-Called by whoever has a frame: `parse_request_header` costs one unpack and builds no object.
+Called by each receiver of a frame: `parse_request_header` costs one unpack and builds no object.
 """
 
 from __future__ import annotations

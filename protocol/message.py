@@ -249,12 +249,12 @@ class Message(Struct):
 
     @classmethod
     def decode_from(cls, buffer: bytes | bytearray | memoryview, version: int, start: int = 0) -> tuple[Self, int]:
-        """As `decode`, with the position after the message: whoever allows nothing to follow checks that."""
+        """As `decode`, with the position after the message: a caller that allows nothing to follow checks that."""
         return cls.reader(version)(buffer, start)
 
     @classmethod
     def reader(cls, version: int) -> Callable[[Any, int], tuple[Self, int]]:
-        """What `decode_from` calls, for whoever reads much of one version."""
+        """What `decode_from` calls, for a reader of much of one version."""
         reader = cls._readers.get(version)
         if reader is None:
             from protocol.codec import compile_reader  # the compiler imports this file
@@ -317,7 +317,7 @@ class Message(Struct):
 
     @classmethod
     def flat_reader(cls, version: int) -> Callable[[Any, int], tuple[tuple[Any, ...], int]]:
-        """What `read_flat` calls, for whoever reads much of one version: (buffer, start) to the tuple and its end."""
+        """What `read_flat` calls, for a reader of much of one version: (buffer, start) to the tuple and its end."""
         reader = cls._flat_readers.get(version)
         if reader is None:
             from protocol.codec import compile_flat_reader  # the compiler imports this file
@@ -345,7 +345,7 @@ class Message(Struct):
 
     @classmethod
     def flat_writer(cls, version: int) -> Callable[[tuple[Any, ...]], list[Any]]:
-        """What `write_flat` calls, for whoever writes much of one version."""
+        """What `write_flat` calls, for a writer of much of one version."""
         writer = cls._flat_writers.get(version)
         if writer is None:
             from protocol.codec import compile_flat_writer  # the compiler imports this file

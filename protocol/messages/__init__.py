@@ -5,5 +5,5 @@ A class is the schema: it says once, for all versions, which fields travel, in w
 names are Kafka's in snake case, and structs stand below the message that uses them. In a declaration,
 `default=[]` stands for a fresh empty list and `default={}` for the struct with its own defaults.
 
-Nothing is imported here: whoever needs a family imports its file.
+Nothing is imported here: the user of a family imports its file.
 """

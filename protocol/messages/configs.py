@@ -72,7 +72,7 @@ class DescribeConfigsResourceResult(Struct):
     name: String
     value: String | None  # None: it has none, or is_sensitive hides it
     read_only: Bool  # True: cannot be changed while the broker runs
-    is_default: Bool = until(0, default=False)  # version 0 only: nobody has set it
+    is_default: Bool = until(0, default=False)  # version 0 only: it was never set
     config_source: Int8 = since(1, default=-1, ignorable=True)  # see the top of this file; -1: version 0 does not tell
     is_sensitive: Bool  # a secret: its value is never told
     # every value it has somewhere, the winning one first; empty unless asked for

@@ -427,7 +427,7 @@ class AlterPartitionResult(Struct):
 
 
 class AllocateProducerIdsRequest(Message, api=67, versions="0", flexible="0+"):
-    """A broker asks for a block of producer ids that nobody else will hand out.
+    """A broker asks for a block of producer ids that no other broker will hand out.
 
     Sent when the last block is running low, by brokers that serve InitProducerId.
 

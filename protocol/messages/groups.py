@@ -129,7 +129,7 @@ class JoinGroupResponse(Message, api=11, versions="0-9", flexible="6+"):
     generation_id: Int32 = plain(default=-1)  # -1 on error
     protocol_type: String | None = since(7, default=None, ignorable=True)  # None on error
     protocol_name: String | None = plain(nullable="7+")  # the one picked; empty or None on error
-    leader: String  # member id of whoever computes the assignment
+    leader: String  # id of the member that computes the assignment
     skip_assignment: Bool = since(9, default=False)  # a static leader has come back: the old assignment holds
     member_id: String  # of the receiver; with MEMBER_ID_REQUIRED the id to join with
     members: Array[JoinGroupResponseMember]  # everybody, told to the leader; empty for the others

@@ -128,5 +128,5 @@ class SaslAuthenticateResponse(Message, api=36, versions="0-2", flexible="2+"):
     error_code: Int16
     error_message: String | None  # None: no error
     auth_bytes: Bytes
-    # after this time the client must authenticate anew, on the same connection; 0: never
+    # after this time the client must authenticate again, on the same connection; 0: never
     session_lifetime_ms: Int64 = since(1, default=0, ignorable=True)

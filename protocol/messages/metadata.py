@@ -7,7 +7,7 @@ page by page, in the order of their names, and adds the replicas that a metadata
 leaders.
 
 Addresses are those of the listener that the question came in by. A set of authorized operations is a bit field:
-bit n says that the client may do the ACL operation with code n; -2**31 says that nobody asked (KIP-430).
+bit n says that the client may do the ACL operation with code n; -2**31 says that the client did not ask (KIP-430).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class MetadataResponsePartition(Struct):
 
     error_code: Int16  # LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND; REPLICA_NOT_AVAILABLE in version 0
     partition_index: Int32
-    leader_id: Int32  # -1: nobody leads
+    leader_id: Int32  # -1: no leader
     leader_epoch: Int32 = since(7, default=-1, ignorable=True)  # -1 unknown
     replica_nodes: Array[Int32]  # node ids, the preferred leader first
     isr_nodes: Array[Int32]  # node ids in sync with the leader
@@ -212,7 +212,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
     error_code: Int16
     partition_index: Int32
-    leader_id: Int32  # -1: nobody leads
+    leader_id: Int32  # -1: no leader
     leader_epoch: Int32 = plain(default=-1)  # -1 unknown
     replica_nodes: Array[Int32]  # node ids, the preferred leader first
     isr_nodes: Array[Int32]  # node ids in sync with the leader

@@ -17,7 +17,7 @@ SCRAM: DescribeUserScramCredentials, AlterUserScramCredentials (KIP-554). Passwo
 hashes before it sends.
 
 Delegation tokens: CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken (KIP-48).
-A token is a name and a secret (its HMAC) with which somebody else may log in for its owner, until it expires; renewers
+A token is a name and a secret (its HMAC) with which another client may log in for its owner, until it expires; renewers
 may put that off, up to a last day. All times are milliseconds since 1970.
 """
 
@@ -291,7 +291,7 @@ class CreateDelegationTokenRequest(Message, api=38, versions="0-3", flexible="2+
       0  introduced by KIP-48
       1  as 0, throttled after the response instead of before (KIP-219)
       2  flexible (KIP-482)
-      3  a token for somebody else (KIP-373)
+      3  a token for another owner (KIP-373)
 
     Kafka 4 serves 1 and up.
     """

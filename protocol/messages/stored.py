@@ -221,7 +221,7 @@ def encode_versioned(message: Message, version: int) -> bytes:
 
 
 def encode_flat(kind: type[Message], values: tuple[Any, ...], version: int) -> bytes:
-    """The same of a message's fields (`flat.py`), for whoever writes one with each request. Raises: EncodeError."""
+    """The same of a message's fields (`flat.py`), for a writer of one with each request. Raises: EncodeError."""
     return b"".join((_VERSION.pack(version), *kind.write_flat(values, version)))
 
 

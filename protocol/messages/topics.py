@@ -226,7 +226,7 @@ class CreatePartitionsTopicResult(Struct):
 
 
 class ElectLeadersRequest(Message, api=43, versions="0-2", flexible="2+"):
-    """Partitions whose leader is to be chosen anew.
+    """Partitions whose leader is to be elected again.
 
     Versions:
       0  introduced by KIP-183 as ElectPreferredLeaders

@@ -34,7 +34,7 @@ class InitProducerIdRequest(Message, api=22, versions="0-6", flexible="2+"):
     transaction_timeout_ms: Int32  # an open transaction older than this is aborted; counts with a transactional id only
     producer_id: Int64 = since(3, default=-1)  # of the asking producer; -1: none yet
     producer_epoch: Int16 = since(3, default=-1)  # of the asking producer; -1: none yet
-    enable2_pc: Bool = since(6, default=False)  # the transaction shall never time out: somebody outside decides its end
+    enable2_pc: Bool = since(6, default=False)  # the transaction shall never time out: another system decides its end
     keep_prepared_txn: Bool = since(6, default=False)  # leave the open transaction open
 
 

@@ -1,7 +1,7 @@
 """Keeps a compiled module from hiding a source that has changed since: the danger of compiling in place.
 
 Python prefers an extension to the `.py` beside it, however old it is. The build (hatch_build.py, which runs this file
-without the package) writes `hash_of` its sources into the extension; whoever imports it first (the package's
+without the package) writes `hash_of` its sources into the extension; its first importer (the package's
 `__init__`, `convert` or `cleaning`) calls `use_or_refuse` before. It costs one small file read, and compiles nothing.
 """
 

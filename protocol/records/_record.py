@@ -20,7 +20,7 @@ class Record(NamedTuple):
     """One record of any format, as a value.
 
     offset: absolute. timestamp: ms since 1970, -1 for none. headers: (key, value) in the order sent; keys are UTF-8
-    that nobody has checked.
+    that was not checked.
     """
 
     offset: int

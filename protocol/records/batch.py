@@ -89,7 +89,7 @@ LARGEST_SEQUENCE = 0x7FFFFFFF
 
 HEADER = Struct(">qiibIhiqqqhii")
 assert HEADER.size == HEADER_SIZE, HEADER.size
-unpack_header = HEADER.unpack_from  # (buffer, position) -> HeaderTuple, checked by nobody yet
+unpack_header = HEADER.unpack_from  # (buffer, position) -> HeaderTuple, not checked yet
 
 _LENGTH_TO_CRC = Struct(">iibI")
 _OFFSET_LENGTH_EPOCH = Struct(">qii")

@@ -1,13 +1,13 @@
 """What compaction leaves of batches and old messages: of each key the last record, as bytes that replace the old ones.
 
 Pure: bytes in, bytes out, on any thread. The cleaner of `kbroker.log` notes the keys of the part of a log that is new
-(`OffsetMap`, `note`), then has everything up to there made anew (`kept_of_batch`, `kept_of_messages`). What a batch
+(`OffsetMap`, `note`), then has everything up to there rewritten (`kept_of_batch`, `kept_of_messages`). What a batch
 covers never changes: base offset, last offset, producer, sequence, leader epoch and codec stay, so offsets keep their
 meaning and a follower's copy agrees. The loops over records are in `_cleaner`.
 
 A v2 batch with a tombstone, or a marker of a transaction without records, gets a delete horizon: from that time on they
 may go, and consumers had the time between to see them. It takes the place of the base timestamp, from which the
-records' timestamps are counted then. Old messages have no such field; whoever calls says when their tombstones go.
+records' timestamps are counted then. Old messages have no such field; the caller says when their tombstones go.
 
 Source: Kafka documentation, "Log Compaction"; KIP-534 (delete horizon).
 """
@@ -61,7 +61,7 @@ from protocol.records._converter import walk_messages  # noqa: E402
 SLOT_BYTES = 24
 """Memory that a key takes in an OffsetMap, as in Apache's."""
 
-_RUN_BYTES = 16 << 10  # old messages that are made anew at a time: an index entry for each of them
+_RUN_BYTES = 16 << 10  # old messages that are rewritten at a time: an index entry for each of them
 _SIP = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)  # "somepseudorandomly..."
 _UINT64 = 2**64 - 1
 _SAFE_TIMES = range(-(2**61), 2**61)  # differences of these stay within 64 bits

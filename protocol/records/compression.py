@@ -1,6 +1,6 @@
 """The codecs of record batches, by number and by name, each with a hard limit on what it may blow up to.
 
-Called by `content` and `legacy`, and by whoever reads `compression.type`. A codec's library is imported when the codec
+Called by `content` and `legacy`, and by all that read `compression.type`. A codec's library is imported when the codec
 is first used: a broker that only passes compressed batches on never loads one. Callable from any thread; the C
 libraries let other threads run meanwhile. Nothing here knows what a record is.
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "kbroker.codecs"
 LARGEST_ID = 7  # three bits of a batch's attributes
-MAPPED_BYTES = 4 << 20  # from here on room is of pages that nobody has touched yet
+MAPPED_BYTES = 4 << 20  # from here on room is of pages that were never touched
 PIECE_BYTES = 1 << 20  # decompressed, or put together, before other threads have their turn
 LIMIT_BYTES = 128 << 20  # default of what a batch may decompress to; unpacked, socket.request.max.bytes lets in less
 
@@ -129,7 +129,7 @@ def load_plugins() -> tuple[list[str], list[str]]:
 
 
 def _look_for_plugins() -> list[str]:
-    """Load them, unless somebody has before; what went wrong then."""
+    """Load them, unless they are loaded; what went wrong then."""
     if not _LOOKED:
         _LOOKED.append(load_plugins()[1])
     return _LOOKED[0]

@@ -325,7 +325,7 @@ def build_plain(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
 ) -> bytearray:
-    """One uncompressed v2 batch of keys and values, from offset 0 on: as `build_batch`, for whoever writes many.
+    """One uncompressed v2 batch of keys and values, from offset 0 on: as `build_batch`, for a writer of many.
 
     timestamp: ms, of all records. attributes: TRANSACTIONAL, CONTROL.
     """
