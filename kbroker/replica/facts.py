@@ -1,4 +1,4 @@
-"""What becomes of this broker's replicas, told to whoever's state depends on leading a partition."""
+"""What becomes of this broker's replicas, told to the parts whose state depends on leading a partition."""
 
 from __future__ import annotations
 

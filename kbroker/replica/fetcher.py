@@ -142,7 +142,7 @@ class Fetcher:
     # -- what is followed
 
     def follow(self, partition: Partition, *, is_new_epoch: bool = True) -> None:
-        """Begin with a partition, or begin anew: its leader has begun another epoch.
+        """Begin with a partition, or start over with it: its leader has begun another epoch.
 
         Else another fetcher has followed it in this one, and what the log has is the leader's.
         """
@@ -296,7 +296,7 @@ class Fetcher:
         return following.is_cut or not is_written or following in self._resting or following in self._looking
 
     def begin_session(self) -> None:
-        """The leader is to be told everything again: nobody can say what it knows.
+        """The leader is to be told everything again: it is unknown what it knows.
 
         The next request names the session that is over, so that the leader forgets it.
         """
@@ -348,7 +348,7 @@ class Fetcher:
             self._session_epoch = 1 if self._session_epoch == LARGEST_EPOCH else self._session_epoch + 1
 
     def _is_answer(self, following: Following) -> bool:
-        """Whether what was asked would be asked again: else somebody has changed the log, or the epoch, meanwhile."""
+        """Whether what was asked would be asked again: else the log, or the epoch, was changed meanwhile."""
         partition, own = following.partition, following.partition.log
         if self._following.get(partition) is not following or own is None or self._must_wait(following):
             return False
@@ -403,7 +403,7 @@ class Fetcher:
         assert own is not None, following
         following.is_caught_up = own.log_end_offset >= high_watermark
         self._replicas.follow_bounds(following.partition, high_watermark, log_start_offset)
-        if own.log_start_offset != following.told_start:  # whoever deletes records waits for all replicas to say so
+        if own.log_start_offset != following.told_start:  # DeleteRecords waits for all replicas to say so
             self._changed[following] = None
 
     def _append(self, following: Following, records: memoryview, now_ms: int, wall_ms: int) -> None:

@@ -3,7 +3,7 @@
 A value for each follower, kept by `partition.py` while it leads. A fetch from an offset says that the follower has
 everything below it: that is all the acknowledgement there is. A follower is caught up while it reads to the end of the
 log; it also counts if it comes, with each fetch, to where the log ended at the fetch before, for under steady small
-appends nobody ever reads to the very end.
+appends no follower ever reads to the very end.
 
 Source: Replica and ReplicaState of Apache Kafka 3.9, by behaviour.
 """

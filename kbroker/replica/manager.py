@@ -222,7 +222,7 @@ class ReplicaManager:
         return True
 
     def is_being_cut(self, topic: str, index: int) -> bool:
-        """Whether a partition's log is being cut, and that is not durable yet: nobody may append to it."""
+        """Whether a partition's log is being cut, and that is not durable yet: no append is allowed."""
         try:
             own = self._logs.get(topic, index)
         except KafkaError:  # its directory is offline
@@ -281,7 +281,7 @@ class ReplicaManager:
         """After a power cut, the folder of a deleted topic can stand where another of its name is to be.
 
         The renaming that took it away was not durable yet. Its records are not this topic's: as a stray it is kept, and
-        nobody reads it. A folder without an id is one, too, if it has records and the partition was only just made.
+        not read. A folder without an id is one, too, if it has records and the partition was only just made.
         """
         stranger = self._logs.get(partition.topic, partition.index)
         if stranger is None or partition.topic_id == ZERO_UUID:

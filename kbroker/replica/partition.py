@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ALL_REPLICAS = -1  # acks: as many as are in sync
 NO_EPOCH = -1
-NOBODY = -1
+NO_BROKER = -1
 
 
 class LeaderState(NamedTuple):
@@ -207,7 +207,7 @@ class Partition:
         end_offset = log.log_end_offset
         if self.isr == self._alone and not self.followers:
             return end_offset
-        joining = self.proposal.joining if self.proposal is not None else NOBODY
+        joining = self.proposal.joining if self.proposal is not None else NO_BROKER
         now_ms = self._rules.now_ms()
         everywhere = end_offset if self._knows_all_in_sync else 0
         for broker_id, follower in self.followers.items():
@@ -260,7 +260,7 @@ class Partition:
         )
         if in_sync == self.isr:
             return False
-        self._propose(in_sync, NOBODY)
+        self._propose(in_sync, NO_BROKER)
         return True
 
     def _propose(self, isr: tuple[int, ...], joining: int) -> None:
@@ -278,7 +278,7 @@ class Partition:
         return self.log is not None and self.advance_high_watermark()
 
     def withdraw(self, proposal: Proposal) -> None:
-        """The controller has not done it, and nobody will: the set is what it was."""
+        """The controller has not done it, and will not: the set is what it was."""
         if self.proposal is proposal:
             self.proposal = None
 
@@ -345,7 +345,7 @@ class Partition:
     def read(
         self, offset: int, max_bytes: int, isolation: FetchIsolation, whole_first_batch: bool, may_wait: bool = True
     ) -> Fetched:
-        """What somebody sees from `offset` on. may_wait: for the disk; else Raises NotReadyError where it would.
+        """What a reader sees from `offset` on. may_wait: for the disk; else Raises NotReadyError where it would.
 
         Raises: KafkaError OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER; OSError.
         """
@@ -354,7 +354,7 @@ class Partition:
         return log.read(offset, max_bytes, bound, whole_first_batch, isolation is TXN_COMMITTED, may_wait)
 
     def readable_end(self, isolation: FetchIsolation) -> int:
-        """The offset below which somebody reads. Raises: KafkaError NOT_LEADER_OR_FOLLOWER."""
+        """The offset below which a reader reads. Raises: KafkaError NOT_LEADER_OR_FOLLOWER."""
         log = self._readable(isolation)
         return log.high_watermark if isolation is HIGH_WATERMARK else log.readable_end(isolation)
 
