@@ -111,7 +111,7 @@ class Group:
     the present generation. state_since_ms: None if the record that it was loaded from does not say.
     joining, syncing: the calls parked by member id. pending_members: member ids handed out and not used yet.
     unsynced: members of the generation whose SyncGroup is still to come. storing: a generation whose assignment is
-    being written. extend_join: somebody joined during the initial delay. initial_left_ms, initial_delay_ms: how far the
+    being written. extend_join: a member joined during the initial delay. initial_left_ms, initial_delay_ms: how far the
     initial delay may still be extended, and how long its present stretch is; None outside of it. committed_from: the
     address of the last client that committed offsets, "" if they were read from the log.
     """
@@ -256,7 +256,7 @@ class Group:
     # --- generations
 
     def elect_joined_leader(self) -> bool:
-        """See to it that the leader is among those who have joined; false if nobody has."""
+        """See to it that the leader is among those who have joined; false if no member has."""
         if self.leader is not None and self.leader not in self.joining and self.joining:
             self.leader = next(member_id for member_id in self.members if member_id in self.joining)
         return self.leader in self.joining

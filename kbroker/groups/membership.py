@@ -152,7 +152,7 @@ def _rejoin(turn: Turn, group: Group, request: JoinGroupRequest, caller: Caller,
 def _replace_static_member(
     turn: Turn, group: Group, new_id: str, request: JoinGroupRequest, caller: Caller, config: BrokerConfig
 ) -> None:
-    """A static member has come back without its member id: it gets a new one, and whoever held the old is fenced."""
+    """A static member has come back without its member id: it gets a new one, and the holder of the old is fenced."""
     instance_id = request.group_instance_id
     assert instance_id is not None
     old_id = group.static[instance_id]
@@ -194,7 +194,7 @@ def static_member_stored(turn: Turn, group: Group, note: StaticMemberReplaced) -
     if caller.version >= SKIPS_ASSIGNMENT_SINCE:
         leads = group.leader == note.new_member_id
         _tell_generation(turn, group, note.new_member_id, caller, skip_assignment=leads)
-    else:  # named the old leader, it does not take itself for one and compute an assignment that nobody would use
+    else:  # named the old leader, it does not take itself for one and compute an assignment that would not be used
         _tell_generation(turn, group, note.new_member_id, caller, leader=note.old_leader)
     _restart_session(turn, group, group.members[note.new_member_id])  # it may have run out while the call was parked
 
@@ -239,7 +239,7 @@ def _wait_for_more_members(turn: Turn, group: Group, config: BrokerConfig, delay
 
 
 def join_timer(turn: Turn, group: Group, config: BrokerConfig) -> None:
-    """The time to join is over; unless it was the initial delay, and somebody came during it."""
+    """The time to join is over; unless it was the initial delay, and a member came during it."""
     if group.state is not PREPARING:
         return
     left_ms = group.initial_left_ms
@@ -447,7 +447,7 @@ def _remove_member(turn: Turn, group: Group, member_id: str, config: BrokerConfi
 
 
 def _forget(turn: Turn, group: Group, member_id: str) -> None:
-    """Drop a member, its parked calls (it has to join anew if it still lives) and its timer."""
+    """Drop a member, its parked calls (it has to join again if it still lives) and its timer."""
     if member_id in group.members or member_id in group.pending_members:
         _answer_join(turn, group, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         _answer_sync(turn, group, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -471,7 +471,7 @@ def unload(turn: Turn, group: Group) -> None:
 
 
 def loaded(turn: Turn, group: Group, config: BrokerConfig) -> None:
-    """The group has been read from the log: its members' sessions begin anew."""
+    """The group has been read from the log: its members' sessions start again."""
     assert group.state in (STABLE, EMPTY), group.state
     for member in group.members.values():
         _restart_session(turn, group, member)

@@ -3,7 +3,7 @@
 Asked by shard.py before a member joins or offsets are written. A member brings as much metadata as a request has room
 for, a commit as much text, and a client makes as many groups as it likes. Nothing is booked: what is there is added up
 now and then, by the address of the client, so that nothing that is forgotten can stay in the account. Offsets are their
-last committer's; of those that were read from the log nobody knows whose they are.
+last committer's; those that were read from the log have no known owner.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _said_bytes(member: Member) -> int:
 
 
 def join_bytes(group: Group | None, request: JoinGroupRequest) -> int:
-    """What would be held for whoever sends this beyond what is. A member that joins again takes its own place."""
+    """What would be held for the sender of this beyond what is. A member that joins again takes its own place."""
     said = sum(len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
     before = None if group is None else _member_of(group, request)
     if before is not None:

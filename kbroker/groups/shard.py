@@ -72,7 +72,7 @@ class GroupShard(Shard[GroupsRecord]):
     # --- membership
 
     def join(self, turn: Turn, request: JoinGroupRequest, caller: Caller) -> None:
-        """See membership.join; a newcomer makes the group, a member of a group that is gone has to come anew."""
+        """See membership.join; a newcomer makes the group, a member of a group that is gone must join as a new one."""
         config = self.config
         if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
             membership.refuse_join(turn, caller, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
@@ -331,7 +331,7 @@ class GroupShard(Shard[GroupsRecord]):
                 membership.static_member_not_stored(turn, group, note, code)
 
     def uncommitted(self, turn: Turn) -> None:
-        """See Shard.uncommitted: nobody waits longer than offsets.commit.timeout.ms."""
+        """See Shard.uncommitted: no request waits longer than offsets.commit.timeout.ms."""
         self._be_patient(turn, self.waiting[-1][0])
 
     def _be_patient(self, turn: Turn, end: int) -> None:
@@ -466,7 +466,7 @@ def _member_of_generation(group: Group, member_id: str, instance_id: str | None,
 
 
 def _old_offsets(group: Group, wall_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Offsets to forget: of a group without members since it has none, else of topics that nobody reads (KIP-211)."""
+    """Offsets to forget: of a group without members since it has none, else of topics without a reader (KIP-211)."""
     if group.protocol_type is None:
         return group.offsets.expired(wall_ms, retention_ms, since_ms=None)
     if group.state is EMPTY:
@@ -487,5 +487,5 @@ def _is_going(group: Group) -> bool:
 
 
 def _is_gone(group: Group) -> bool:
-    """Whether the log, up to its end, knows of no such group, and nobody is about to join it."""
+    """Whether the log, up to its end, knows of no such group, and no member is about to join it."""
     return group.state is EMPTY and group.generation == 0 and not group.pending_members and not group.offsets.places()
