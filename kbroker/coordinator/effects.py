@@ -1,6 +1,6 @@
 """What an operation of a coordinator wants done: the nouns that flow out of its shards.
 
-Every operation gathers a list of these, in order, in its `Turn`. Whoever called it (an API handler, a timer, the high
+Every operation gathers a list of these, in order, in its `Turn`. Its caller (an API handler, a timer, the high
 watermark) has the runtime carry them out. A call for which no Reply is among them is parked: its Reply comes with a
 later step. What must survive is written through the turn, to the log first; see shard.py.
 """
@@ -63,7 +63,7 @@ class CancelTimer(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A shard has written something that somebody waits for: look whether it is committed already."""
+    """A shard has written something that a call waits for: look whether it is committed already."""
 
     partition: int
 

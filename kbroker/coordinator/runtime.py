@@ -178,7 +178,7 @@ class Runtime(Generic[S]):
         """This broker leads a partition of the topic from now on, or again, or no longer.
 
         A new epoch under the same leader (a follower has gone, replicas are reassigned) leaves its shard as it is; not
-        if one was missed. Whoever led in that may have told other partitions of it, and they fence who comes with less.
+        if one was missed. The leader in that epoch may have told other partitions of it, and they fence lower ones.
         """
         index = partition.index
         leads, epoch = is_leader and partition.log is not None, partition.leader_epoch

@@ -65,7 +65,7 @@ class Shard(ABC, Generic[R]):
         """Append records in one batch and apply them. Returns: NONE, or why nothing was written and nothing changed.
 
         note: given to `committed` when the high watermark has passed the batch, or to `abandoned` when this shard is
-        dropped before; None if nobody waits. producer_id, producer_epoch: of the transaction that the batch is in.
+        dropped before; None if no call waits. producer_id, producer_epoch: of the transaction that the batch is in.
         """
         assert records, note
         assert not self.loading, self.partition
@@ -92,7 +92,7 @@ class Shard(ABC, Generic[R]):
             log.warning("a coordinator cannot write to its partition %d: %s", self.partition, error)
 
     def advance(self, high_watermark: int) -> None:
-        """What is below `high_watermark` is committed. Whoever waited for it is found by `take_committed`."""
+        """What is below `high_watermark` is committed. The calls that waited for it are found by `take_committed`."""
         if high_watermark > self.high_watermark:
             self.high_watermark = high_watermark
             self.passed()
@@ -104,7 +104,7 @@ class Shard(ABC, Generic[R]):
         return None
 
     def give_up_below(self, turn: Turn, end: int, code: ErrorCode) -> None:
-        """Whoever waits for records below `end` hears that nobody knows; they may be committed yet."""
+        """Calls that wait for records below `end` hear that the outcome is unknown; they may be committed yet."""
         while self.waiting and self.waiting[0][0] <= end:
             self.abandoned(turn, self.waiting.popleft()[1], code)
 
@@ -151,7 +151,7 @@ class Shard(ABC, Generic[R]):
 
     @abstractmethod
     def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
-        """What was written with `note` may or may not be there for the next leader: answer whoever waited."""
+        """What was written with `note` may or may not be there for the next leader: answer the waiting call."""
 
     def uncommitted(self, turn: Turn) -> None:
         """What was just written waits for its replicas."""

@@ -79,7 +79,7 @@ class Store(Protocol):
         ...
 
     def wall_ms(self) -> int:
-        """The wall clock's time, by which whoever loads what is stored will say how old it is."""
+        """The wall clock's time, by which the loader of what is stored says how old it is."""
         ...
 
 
@@ -103,7 +103,7 @@ class _Region:
 
 
 class _ColdSegment:
-    """What has to be done first for a segment that nobody has read lately."""
+    """What has to be done first for a segment that was not read lately."""
 
     __slots__ = ("_wanted", "offset")
 

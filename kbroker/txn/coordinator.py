@@ -1,7 +1,7 @@
 """The transaction coordinator of a broker: finds the shard that a transactional id belongs to, and answers for it.
 
 API handlers call one function a request, and have the runtime carry out the effects that it returns; a call that got no
-Reply gets it from a later step. `marked` is called by whoever carries out WriteMarkers. Nothing here looks into the
+Reply gets it from a later step. `marked` is called by the sender of WriteMarkers. Nothing here looks into the
 log, the metadata or the time.
 
 Version 2 of the protocol (KIP-890, an epoch for every transaction) is spoken with clients that ask in EndTxn 5.

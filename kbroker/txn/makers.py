@@ -1,7 +1,7 @@
-"""Who had transactional ids made, by address, so that nobody fills the memory of a broker with them.
+"""Who had transactional ids made, by address, so that no client fills the memory of a broker with them.
 
 Asked by coordinator.py before a new one is made. Each is kept until it has been unused for
-`transactional.id.expiration.ms`. An id is its first asker's address's; of those read from the log nobody knows whose
+`transactional.id.expiration.ms`. An id is its first asker's address's; of those read from the log it is unknown whose
 they are, and they count as one address's.
 """
 
@@ -29,7 +29,7 @@ class Makers:
         self.by_host[host] += 1
 
     def forget(self, name: str) -> None:
-        """An id is gone; nothing happens if it is nobody's."""
+        """An id is gone; nothing happens if no address has it."""
         host = self._host_of.pop(name, None)
         if host is not None:
             self.by_host[host] -= 1

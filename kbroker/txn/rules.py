@@ -45,10 +45,10 @@ def init(
     *,
     raises: bool = False,
 ) -> Transaction:
-    """InitProducerId: give the id to whoever asks, in an epoch above all before.
+    """InitProducerId: give the id to the asker, in an epoch above all before.
 
     asker: a producer that holds it and wants to go on after an error (KIP-360), None for a new one. new_id: a producer
-    id that nobody has had. raises: whether transaction.version is 2, see `fence_and_raise`. Returns: in state
+    id that was never given out. raises: whether transaction.version is 2, see `fence_and_raise`. Returns: in state
     PREPARE_ABORT an open transaction has to be ended before, and the asker comes again. Raises: KafkaError
     CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, and what new_id raises.
     """
@@ -233,7 +233,7 @@ def _held_by(known: Transaction | None, producer: Producer) -> Transaction:
     if known is not None and _has_been_promised(known, producer):
         raise _busy(known)
     if known is None or known.producer_id != producer.producer_id:
-        holder = "nobody" if known is None else f"producer {known.producer_id}"
+        holder = "no producer" if known is None else f"producer {known.producer_id}"
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the transactional id is held by {holder}, not {producer}"
         )

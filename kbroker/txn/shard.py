@@ -73,7 +73,7 @@ class TransactionShard(Shard[TransactionRecord]):
         config: Callable[[], BrokerConfig],
         new_id: Callable[[], int],
     ) -> None:
-        """new_id: a producer id that nobody has had. Raises: KafkaError if there is none at the moment."""
+        """new_id: a producer id that was never given out. Raises: KafkaError if there is none at the moment."""
         super().__init__(partition, epoch, store)
         self._new_id = new_id
         self.transactions: dict[str, Transaction] = {}
@@ -182,7 +182,7 @@ class TransactionShard(Shard[TransactionRecord]):
         if known is None or known.state not in PREPARED or known.producer_epoch != transaction.producer_epoch:
             return  # told twice, or by a sender of an earlier leadership
         after = rules.complete(known, turn.now_ms)
-        code = self._write(turn, after, Decided(after, None, None, _nobody))
+        code = self._write(turn, after, Decided(after, None, None, _no_asker))
         if code is not ErrorCode.NONE:  # decided all the same; the next leader, or the next look, writes the rest
             if not is_retry:
                 turn.happened(known.name, f"is complete, which could not be written: {code.name}")
@@ -218,7 +218,7 @@ class TransactionShard(Shard[TransactionRecord]):
     def _decide(
         self, turn: Turn, after: Transaction, call: Call | None, response: Message | None, refusal: Answer
     ) -> bool:
-        """Write what is known next; whoever asked is answered when it is committed. Returns: whether it is written."""
+        """Write what is known next; the asker is answered when it is committed. Returns: whether it is written."""
         code = self._write(turn, after, Decided(after, call, response, refusal))
         if code is not ErrorCode.NONE and call is not None:
             turn.reply(call, refusal(write_error(code)))
@@ -259,7 +259,7 @@ class TransactionShard(Shard[TransactionRecord]):
                     after = rules.fence(known, turn.now_ms)
             except KafkaError:
                 continue  # there is no producer id at the moment: at the next look
-            if self._decide(turn, after, None, None, _nobody):
+            if self._decide(turn, after, None, None, _no_asker):
                 turn.happened(known.name, f"is aborted: open for longer than its {known.timeout_ms} ms")
 
     def _give_up(self, turn: Turn) -> None:
@@ -284,7 +284,7 @@ class TransactionShard(Shard[TransactionRecord]):
         self.forget(turn, unused_for_ms=config.transactional_id_expiration_ms)
 
     def forget(self, turn: Turn, *, unused_for_ms: int) -> None:
-        """Write tombstones for the ids at rest that nobody has used for so long."""
+        """Write tombstones for the ids at rest that were not used for so long."""
         old = [
             each.name
             for each in self.transactions.values()
@@ -339,7 +339,7 @@ class TransactionShard(Shard[TransactionRecord]):
             self.transactions[record.name] = record.transaction
 
     def replay_marker(self, producer_id: int, *, commit: bool, record_offset: int) -> None:
-        """See Shard.replay_marker: nobody writes to this topic in a transaction."""
+        """See Shard.replay_marker: this topic is never written to in a transaction."""
 
     def loaded(self, turn: Turn) -> None:
         """See Shard.loaded. What had been decided is told to the partitions again: they may have heard of it or not.
@@ -350,7 +350,7 @@ class TransactionShard(Shard[TransactionRecord]):
         for name, record_offset in sorted(self._in_doubt.items(), key=itemgetter(1)):
             if record_offset >= self.high_watermark and name in self.transactions:
                 self._on_the_way[name] = 1
-                note = Decided(self.transactions[name], None, None, _nobody, turn.now_ms)
+                note = Decided(self.transactions[name], None, None, _no_asker, turn.now_ms)
                 self.waiting.append((record_offset + 1, note))
         self._in_doubt.clear()
         for known in self.transactions.values():
@@ -373,8 +373,8 @@ class TransactionShard(Shard[TransactionRecord]):
         self._in_doubt.clear()
 
 
-def _nobody(code: ErrorCode) -> Message:
-    raise AssertionError(f"nobody asked, and nobody is told {code.name}")
+def _no_asker(code: ErrorCode) -> Message:
+    raise AssertionError(f"no client asked, and none is told {code.name}")
 
 
 def write_error(code: ErrorCode) -> ErrorCode:
