@@ -46,7 +46,7 @@ def keep(group: str, offsets: Sequence[tuple[Place, int]]) -> Procedure[list[Sto
     written = yield [Create(path_of(group, offsets[at][0]), b"%d" % offsets[at][1]) for at in missing]
     for at, outcome in zip(missing, written, strict=True):
         faults[at] = outcome.fault
-    raced = [at for at in missing if faults[at] is StoreFault.NODE_EXISTS]  # somebody else's first commit
+    raced = [at for at in missing if faults[at] is StoreFault.NODE_EXISTS]  # another broker's first commit
     written = yield [SetData(path_of(group, offsets[at][0]), b"%d" % offsets[at][1]) for at in raced]
     for at, outcome in zip(raced, written, strict=True):
         faults[at] = outcome.fault

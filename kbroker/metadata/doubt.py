@@ -1,4 +1,4 @@
-"""What to do about operations of which nobody knows whether the store did them: the one rule.
+"""What to do about operations of which it is unknown whether the store did them: the one rule.
 
 A connection to the store may be lost while operations are under way. Its session goes on, and each of them was done or
 not. The rule, followed by `Steps` for every procedure alike:
@@ -6,16 +6,16 @@ not. The rule, followed by `Steps` for every procedure alike:
 1. What was lost is submitted again, until it has an outcome.
 2. A write that then fails as it would if it had been done before (the node is there, has another version, is gone) may
    have met itself. What it would have written is read: if all of it is there, the write counts as done, with the node
-   as it is now; if not, somebody else's is there, and the fault stands.
+   as it is now; if not, another writer's is there, and the fault stands.
 
 A node is as a write would have left it if its data is the same, its version the one that follows (SetData), and it
 belongs to this session if it is ephemeral (Create); or if it is gone (Delete). So two writers must not be able to write
 the same: data that is fought for names its writer (`/controller`, producer id blocks), or a fence keeps others from
 writing it (`/controller_epoch`). A Multi was done if all of its writes look done; if it only deletes, and its fence
-fails now, nobody can tell, and it counts as not done: the epoch is over either way.
+fails now, it is unknown, and it counts as not done: the epoch is over either way.
 
-What the rule leaves open: a sequential node may be made twice, and a node deleted once more if somebody has made it
-anew in between. Both are read by whoever watches them as a reason to look again, and no more.
+What the rule leaves open: a sequential node may be made twice, and a node deleted once more if it was made again
+in between. Both are for their watchers a reason to look again, and no more.
 
 Source: ZooKeeper Programmer's Guide, "ZooKeeper Sessions" (ConnectionLoss); Kafka retries likewise, and asks whose the
 node is where it creates ephemeral ones.

@@ -54,7 +54,7 @@ Procedure: TypeAlias = Generator[Step, Sequence[Outcome], T]
 
 
 class SessionLostError(Exception):
-    """Raised in a procedure whose session ended under it: nobody knows what its last step did."""
+    """Raised in a procedure whose session ended under it: it is unknown what its last step did."""
 
 
 class StoreRefusedError(Exception):
@@ -97,7 +97,7 @@ def one_by_one(operations: Sequence[Operation]) -> Procedure[Sequence[Outcome]]:
 class Steps:
     """The procedures under way on one store. requester: None where no procedure asks other brokers.
 
-    session: with the store, to be told by whoever hears of it.
+    session: with the store, to be told by the part that hears of it.
     """
 
     def __init__(self, store: MetadataStore, requester: Requester | None = None) -> None:

@@ -5,7 +5,7 @@ here asks a store. An Apache broker of the same cluster reads what these functio
 
 | path | content |
 |---|---|
-| `/cluster/id` | `{"version":"1","id":...}`, made by whoever starts first |
+| `/cluster/id` | `{"version":"1","id":...}`, made by the broker that starts first |
 | `/brokers/ids/N` | a live broker, ephemeral: endpoints, rack; its czxid is the broker's epoch |
 | `/brokers/topics/T` | topic id, and the replicas of each partition |
 | `/brokers/topics/T/partitions/P/state` | leader, leader epoch, in-sync replicas; its version is the partition epoch |
@@ -17,7 +17,7 @@ here asks a store. An Apache broker of the same cluster reads what these functio
 | `/admin/reassign_partitions` | partitions and the replicas they are to have, for the controller to move |
 | `/admin/preferred_replica_election` | partitions whose first replicas are to lead |
 | `/isr_change_notification`, `/log_dir_event_notification` | notices to the controller, one child each |
-| `/brokers/seqid` | its version counts the broker ids that nobody chose |
+| `/brokers/seqid` | its version counts the generated broker ids |
 | `/feature` | features finalized for the cluster: none; Apache brokers look for the node |
 | `/latest_producer_id_block` | the last block of producer ids that was handed out |
 
@@ -218,7 +218,7 @@ def encode_broker(broker: BrokerInfo, wall_ms: int) -> bytes:
 
 
 def broker_ids(names: Iterable[str]) -> list[int]:
-    """The ids among the children of `/brokers/ids`; what else somebody has put there is no broker."""
+    """The ids among the children of `/brokers/ids`; what else stands there is no broker."""
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
@@ -395,7 +395,7 @@ def decode_producer_id_block(data: bytes) -> tuple[int, int, int]:
 
 
 def understood(path: str, data: bytes, decode: Callable[[bytes], T], *, is_secret: bool = False) -> T | None:
-    """The content of a node, None if it makes no sense: then there is a line, and whoever reads passes it by.
+    """The content of a node, None if it makes no sense: then there is a log line, and the reader passes it by.
 
     is_secret: what it says may be a password or a key, and is not in the line.
     """

@@ -33,7 +33,7 @@ from protocol.namedtuple import NamedTuple
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-NOBODY = 0  # the session of nodes that stay
+NO_SESSION = 0  # the session of nodes that stay
 ANY_VERSION = -1
 
 
@@ -42,7 +42,7 @@ class Node:
 
     __slots__ = ("children", "children_version", "czxid", "data", "mzxid", "pzxid", "sequence", "session", "version")
 
-    def __init__(self, data: bytes, zxid: int, session: int = NOBODY) -> None:
+    def __init__(self, data: bytes, zxid: int, session: int = NO_SESSION) -> None:
         self.data = data
         self.czxid = zxid
         self.mzxid = zxid
@@ -82,7 +82,7 @@ class Fired(NamedTuple):
 class Tree:
     """All nodes, and who watches them.
 
-    zxid: number of the last transaction. touched: paths of nodes made, set or deleted since somebody took them away
+    zxid: number of the last transaction. touched: paths of nodes made, set or deleted since they were taken away
     (a parent counts as touched by its children): what a durable store writes down.
     """
 
@@ -192,12 +192,12 @@ class Tree:
         parent = self.nodes.get(parent_path)
         if parent is None:
             return Outcome(StoreFault.NO_NODE, create.path)
-        if parent.session != NOBODY:
+        if parent.session != NO_SESSION:
             return Outcome(StoreFault.NO_CHILDREN_FOR_EPHEMERALS, create.path)
         path = f"{create.path}{parent.sequence:010d}" if create.sequential else create.path
         if path in self.nodes:
             return Outcome(StoreFault.NODE_EXISTS, path)
-        node = Node(create.data, self.zxid, session if create.ephemeral else NOBODY)
+        node = Node(create.data, self.zxid, session if create.ephemeral else NO_SESSION)
         name = split(path)[1]
         before = parent.pzxid
         self._link(parent, path, name, node)
@@ -261,12 +261,12 @@ class Tree:
         self._note_owner(path, node)
 
     def _note_owner(self, path: str, node: Node) -> None:
-        if node.session != NOBODY:
+        if node.session != NO_SESSION:
             self._ephemerals.setdefault(node.session, {})[path] = None
 
     def _unlink(self, parent: Node, path: str, name: str) -> None:
         session = self.nodes.pop(path).session
-        if session != NOBODY:
+        if session != NO_SESSION:
             own = self._ephemerals[session]
             del own[path]
             if not own:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.metadata.entities import user_path
 from kbroker.metadata.store import decode_config, encode_config
-from kbroker.metadata.tree import NOBODY, ancestors
+from kbroker.metadata.tree import NO_SESSION, ancestors
 from kbroker.ports import Create, SetData
 from kbroker.runtime.store_file import find_store
 from kbroker.runtime.tree_file import TreeFile
@@ -94,8 +94,8 @@ def add_users(disk: Disk, paths: Sequence[str], users: Sequence[NewUser], *, onl
                 continue
             data = encode_config({**settings, user.mechanism: user.credential})
             for above in ancestors(node):
-                file.tree.apply(Create(above), NOBODY)  # it may be there
-            outcome = file.tree.apply(Create(node, data) if found is None else SetData(node, data), NOBODY)
+                file.tree.apply(Create(above), NO_SESSION)  # it may be there
+            outcome = file.tree.apply(Create(node, data) if found is None else SetData(node, data), NO_SESSION)
             assert outcome.fault is None, outcome
         file.save(file.session)
     return path

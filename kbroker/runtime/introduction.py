@@ -26,7 +26,7 @@ from kbroker.ports import Create, Get, MetadataStore, SessionExpired, SessionSta
 log = logging.getLogger("kbroker.cluster")
 
 NO_SESSION = 0
-NOBODY = -1
+NO_BROKER_ID = -1
 
 
 class Introduction:
@@ -42,7 +42,7 @@ class Introduction:
         above: where broker ids that nobody chose begin; None: one is known.
         """
         self.cluster_id: str | None = None
-        self.broker_id = NOBODY
+        self.broker_id = NO_BROKER_ID
         self.fault = ""
         self.session = NO_SESSION
         self._own = own

@@ -39,7 +39,7 @@ from kbroker.metadata.store import (
     state_path,
     topic_path,
 )
-from kbroker.metadata.tree import NOBODY, ancestors
+from kbroker.metadata.tree import NO_SESSION, ancestors
 from kbroker.ports import Clock, Create, Disk, Random
 from kbroker.runtime.store_file import STORE_FILE
 from kbroker.runtime.tree_file import TreeFile, whole_nodes
@@ -197,7 +197,7 @@ def _write(path: str, nodes: dict[str, bytes]) -> None:
     with closing(TreeFile(path)) as file:
         for node, data in sorted(nodes.items()):
             for above in ancestors(node):
-                file.tree.apply(Create(above), NOBODY)  # it may be there
-            outcome = file.tree.apply(Create(node, data), NOBODY)
+                file.tree.apply(Create(above), NO_SESSION)  # it may be there
+            outcome = file.tree.apply(Create(node, data), NO_SESSION)
             assert outcome.fault is None, (node, outcome)
         file.save(0)

@@ -39,7 +39,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from kbroker.metadata.tree import NOBODY, Node, Tree, split
+from kbroker.metadata.tree import NO_SESSION, Node, Tree, split
 from kbroker.runtime.wal import has_lost_transactions
 from kbroker.tables import shrink
 from protocol.records import crc32c
@@ -117,7 +117,7 @@ class TreeFile:
             self._file.close()
             _in_use_here.pop(_inode(path), None)
             raise
-        for earlier in {node.session for node in self.tree.nodes.values()} - {NOBODY}:
+        for earlier in {node.session for node in self.tree.nodes.values()} - {NO_SESSION}:
             self.tree.end_session(earlier)
 
     def _load(self, had_log: bool) -> None:
@@ -151,7 +151,7 @@ class TreeFile:
 
     def _node(self, row: _Row, zxid: int) -> Node:
         _, data, czxid, mzxid, version, children_version, sequence, ephemeral, *_ = row
-        node = Node(data, czxid, self.session if ephemeral else NOBODY)
+        node = Node(data, czxid, self.session if ephemeral else NO_SESSION)
         node.mzxid, node.version, node.children_version, node.sequence = mzxid, version, children_version, sequence
         node.pzxid = zxid  # not written down: no later than this
         return node
@@ -317,7 +317,7 @@ def _checksum(values: Sequence[object]) -> int:
 
 
 def _row(path: str, node: Node) -> _Row:
-    ephemeral = int(node.session != NOBODY)
+    ephemeral = int(node.session != NO_SESSION)
     row = (
         path, node.data, node.czxid, node.mzxid, node.version, node.children_version, node.sequence, ephemeral
     )  # fmt: skip

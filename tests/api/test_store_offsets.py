@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.metadata.tree import NOBODY
+from kbroker.metadata.tree import NO_SESSION
 from kbroker.ports import Get, SetData
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
@@ -91,12 +91,12 @@ def test_metadata_is_bounded_and_not_kept(client: Client, length: int, code: int
 
 def test_the_node_is_where_other_tools_of_the_time_look(world: World, client: Client) -> None:
     commit(client, {("t", 1): 42})
-    assert world.ensemble.tree.apply(Get("/consumers/g/offsets/t/1"), NOBODY).data == b"42"
+    assert world.ensemble.tree.apply(Get("/consumers/g/offsets/t/1"), NO_SESSION).data == b"42"
 
 
 def test_a_node_that_holds_no_number_is_no_offset(world: World, client: Client) -> None:
     commit(client, {("t", 0): 7})
-    world.ensemble.tree.apply(SetData("/consumers/g/offsets/t/0", b"seven"), NOBODY)
+    world.ensemble.tree.apply(SetData("/consumers/g/offsets/t/0", b"seven"), NO_SESSION)
     assert fetch(client, ("t", 0)) == [(-1, "", UNKNOWN)]
 
 

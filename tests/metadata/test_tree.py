@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import sys
 
-from kbroker.metadata.tree import NOBODY, Node, Tree
+from kbroker.metadata.tree import NO_SESSION, Node, Tree
 from kbroker.ports import Children, Create, Delete, Exists, Get, Multi, StoreFault
 from tests.test_cost import LineCount
 
 
 def test_a_tree_of_which_little_is_left_is_small_again() -> None:
     tree = Tree()
-    tree.apply(Create("/topics"), NOBODY)
-    tree.apply(Create("/topics/stays"), NOBODY)
+    tree.apply(Create("/topics"), NO_SESSION)
+    tree.apply(Create("/topics/stays"), NO_SESSION)
     names = [f"/topics/topic-{number}" for number in range(2_000)]
     for name in names:
-        assert tree.apply(Create(name), NOBODY).fault is None
+        assert tree.apply(Create(name), NO_SESSION).fault is None
     tables = sys.getsizeof(tree.nodes), sys.getsizeof(tree.nodes["/topics"].children)
     for name in names:
-        assert tree.apply(Delete(name), NOBODY).fault is None
+        assert tree.apply(Delete(name), NO_SESSION).fault is None
     after = sys.getsizeof(tree.nodes), sys.getsizeof(tree.nodes["/topics"].children)
     assert all(is_now < was / 4 for is_now, was in zip(after, tables, strict=True)), (tables, after)
-    assert (tree.apply(Children("/topics"), NOBODY).names, set(tree.nodes)) == (
+    assert (tree.apply(Children("/topics"), NO_SESSION).names, set(tree.nodes)) == (
         ("stays",),
         {"/", "/topics", "/topics/stays"},
     )
@@ -60,5 +60,5 @@ def test_a_session_that_is_over_watches_nothing_and_others_do() -> None:
         tree.apply(Exists("/a", watch=True), session)
         tree.apply(Children("/", watch=True), session)
     tree.end_session(1)
-    tree.apply(Create("/a"), NOBODY)
+    tree.apply(Create("/a"), NO_SESSION)
     assert [(fired.session, fired.event.path) for fired in tree.take_fired()] == [(2, "/a"), (2, "/")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.metadata.store import config_path, encode_config
-from kbroker.metadata.tree import NOBODY
+from kbroker.metadata.tree import NO_SESSION
 from kbroker.ports import Create
 from kbroker.runtime.check_metadata import check
 from kbroker.runtime.clock import SystemClock, SystemRandom
@@ -157,7 +157,7 @@ def test_settings_survive_a_rebuild_that_fails(folder: Path) -> None:
     rebuilt(folder)
     file, settings = TreeFile(f"{folder}/metadata.db"), encode_config({"retention.ms": "1000"})
     for node, data in (("/config", b""), ("/config/topics", b""), (config_path("topics", "empty"), settings)):
-        file.tree.apply(Create(node, data), NOBODY)
+        file.tree.apply(Create(node, data), NO_SESSION)
     file.save(1)
     file.close()
     (folder / "metadata.db.new").mkdir()  # in the way, like a disk that is full

@@ -14,12 +14,12 @@ from kbroker.ports import Create, Delete, SetData
 from kbroker.runtime.tree_file import DamagedError, TreeFile
 from tests.runtime.disks import full_disk, killed
 
-NOBODY = 0
+NO_SESSION = 0
 
 
 def change(file: TreeFile, *operations: Create | SetData | Delete) -> None:
     for operation in operations:
-        assert file.tree.apply(operation, NOBODY).fault is None
+        assert file.tree.apply(operation, NO_SESSION).fault is None
     file.save(1)
 
 
