@@ -222,7 +222,7 @@ class Broker(Helpers):
         self._was_closed = True
 
     def pause(self) -> None:
-        """Let it hang, as a process stopped by SIGSTOP: connections are open, and nobody is answered."""
+        """Let it hang, as a process stopped by SIGSTOP: connections are open, and no client is answered."""
         self._alive().pause()
 
     def resume(self) -> None:
@@ -339,7 +339,7 @@ class Broker(Helpers):
         return f"{HOST}:{self._reserved.getsockname()[1]}"
 
     def _reserve(self) -> None:
-        """Bind the port without listening: nobody else is given it while the broker is down."""
+        """Bind the port without listening: no other process is given it while the broker is down."""
         if self._reserved is not None:
             return
         reserved = socket.socket()

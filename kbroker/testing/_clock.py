@@ -33,11 +33,11 @@ class HandClock:
         return self._ahead_ms > 0
 
     def put_back(self) -> None:
-        """To the machine's time again. Nobody runs by it meanwhile, for whom it must never go back."""
+        """To the machine's time again. Nothing runs by it meanwhile for which it must never go back."""
         self._ahead_ms = 0
 
     def advance(self, ms: int = 0, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
-        """Go on by so much at once. Whoever waits for a time has to be woken. Raises: UsageError if it is negative."""
+        """Go on by so much at once. Waits for a time have to be woken. Raises: UsageError if it is negative."""
         by_ms = ms + round(1000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days))))
         if by_ms < 0:
             raise UsageError("time goes only forwards: write a positive number")

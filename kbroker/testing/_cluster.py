@@ -5,8 +5,8 @@
         c.brokers[1].kill()                  # its partitions have no leader
         c.brokers[1].start()                 # and have one again
 
-Every broker is one of `_broker.py`, on a thread of its own. The cluster hears of a kill at once: nobody waits for
-zookeeper.session.timeout.ms in a test.
+Every broker is one of `_broker.py`, on a thread of its own. The cluster hears of a kill at once: no test waits for
+zookeeper.session.timeout.ms.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Cluster(Helpers):
         self._check_own(to, f"move_coordinator({group!r}, to=c.brokers[0])")
         partition = self.controller.call(lambda node: node.broker.group_runtime.partition_of(group))
         if partition < 0:
-            raise UsageError(f"nobody has used a group yet: a consumer of {group!r} makes {CONSUMER_OFFSETS}")
+            raise UsageError(f"no group was used yet: a consumer of {group!r} makes {CONSUMER_OFFSETS}")
         self.move_leader(CONSUMER_OFFSETS, to, partition)
 
     def move_controller(self, to: Broker | None = None) -> Broker:
@@ -298,7 +298,7 @@ class Cluster(Helpers):
     def changed(self) -> None:
         """One has started, stopped, or left its session behind, which is over; returns once the others know.
 
-        Not while all are started or stopped, nor while one is paused: there would be nobody to agree with.
+        Not while all are started or stopped, nor while one is paused: there would be no broker to agree with.
         """
         if self._store is not None:
             self._store.end_abandoned()
@@ -323,7 +323,7 @@ class Cluster(Helpers):
 
 
 def _agrees(running: set[int], node: Node) -> bool:
-    """Whether a broker's image of the cluster is of these brokers: they lead what they can, and nobody else does."""
+    """Whether a broker's image of the cluster is of these brokers: they lead what they can, and no other does."""
     cache = node.broker.plane.cache
     if set(cache.brokers) != running:
         return False

@@ -70,6 +70,6 @@ def _sweep(home: Path) -> None:
         try:
             lock = SystemLock(str(left / LOCK))
         except OSError:
-            continue  # in use, or somebody else's
+            continue  # in use, or another user's
         shutil.rmtree(left, ignore_errors=True)
         lock.release()

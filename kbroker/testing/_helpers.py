@@ -271,7 +271,7 @@ class Helpers:
     def reset(self) -> None:
         """Drop all topics, groups and transactions. Returns once their names are free again.
 
-        Coordinators that were there are there again, and know nothing: some clients that outlive a test never ask anew
+        Coordinators that were there are there again, and know nothing: some clients that outlive a test never ask again
         where theirs is. So their topics stay, with tombstones, unless something in them is still under way: to remove a
         topic and make it again takes twice as long as all the rest.
         """
@@ -362,7 +362,7 @@ def _leaders_in(found: Any) -> Leaders:
 def _await_leaders(
     all_of_them: Connections, topic: str, *, partition: int | None = None, make: bool = False
 ) -> Leaders:
-    """The leaders of a topic once every partition has one, or the one that is asked for; or nobody has that."""
+    """The leaders of a topic once every partition has one, or the one that is asked for; or no broker leads that."""
     found: Leaders = {}
     for _ in looks(WAIT_S):
         told = _metadata(all_of_them, topic, make=make)

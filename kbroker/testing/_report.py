@@ -29,7 +29,7 @@ class Reported(Protocol):
 
     @property
     def is_paused(self) -> bool:
-        """Whether it answers nobody for the time being."""
+        """Whether it answers no client for the time being."""
 
 
 def report(kafka: Helpers, brokers: Sequence[Reported]) -> str:

@@ -38,7 +38,7 @@ class NodeThread:
         self._loop: Loop | None = None
         self._node: Node | None = None  # once it is open
         self._started: Future[Node] = Future()
-        self._asked: set[Future[Any]] = set()  # calls whose outcome somebody waits for
+        self._asked: set[Future[Any]] = set()  # calls whose outcome a thread waits for
         self._gate = threading.Event()  # closed while the broker is paused
         self._gate.set()
         self._ending = ""
@@ -49,7 +49,7 @@ class NodeThread:
         self._thread.start()
         try:
             return self._started.result(START_S)
-        except BaseException as error:  # an interrupt, too: nobody else knows of the thread yet
+        except BaseException as error:  # an interrupt, too: no other code knows of the thread yet
             is_late = isinstance(error, TimeoutError) and not self._started.done()
             self._end("kill")
             if is_late:
@@ -87,7 +87,7 @@ class NodeThread:
         return not self._gate.is_set()
 
     def pause(self) -> None:
-        """Let it do nothing until `resume`: connections stay, nobody is answered. Returns once it has stopped."""
+        """Let it do nothing until `resume`: connections stay, no client is answered. Returns once it has stopped."""
         stands = threading.Event()
 
         def stand() -> None:

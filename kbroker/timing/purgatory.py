@@ -65,7 +65,7 @@ class Purgatory(Generic[Key, Operation]):
         return self._size
 
     def operations(self) -> set[Operation]:
-        """Those that wait; put together anew each time."""
+        """Those that wait; put together each time."""
         return {parked.payload for watching in self.watchers.values() for parked in watching}
 
     def watching(self, key: Key) -> int:

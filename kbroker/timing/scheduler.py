@@ -7,7 +7,7 @@ are due together ring in the order in which their parts asked for them, whenever
 Work over many items is a generator that yields after each of them: a slice of it is done between events, so that what
 else comes up has its turn in between. Owners (a client's address, say) get their slices in turn, however many tasks
 each of them has; an owner's tasks are done one after the other, so that the memory of only one is in use. When a slice
-is due is decided here alone. Nothing here knows what an alarm or a task is about, or reads a clock: whoever runs a
+is due is decided here alone. Nothing here knows what an alarm or a task is about, or reads a clock: the runner of a
 slice brings one.
 """
 
