@@ -68,7 +68,7 @@ log = logging.getLogger("kbroker.cluster")
 T = TypeVar("T")
 
 NO_SESSION = 0
-NOBODY = -1
+NO_BROKER = -1
 SESSION_TIMEOUTS = 2
 """How often zookeeper.session.timeout.ms the broker id may be taken: after once, a former life is over for sure."""
 
@@ -170,7 +170,7 @@ class ControlPlane:
 
         Where it is this one, or nobody yet, it is better that clients wait until there is something to tell them.
         """
-        is_another = self.controller.active_id not in (NOBODY, self.broker_id)
+        is_another = self.controller.active_id not in (NO_BROKER, self.broker_id)
         return self.ready or (is_another and self.control_requests.broker_epoch >= 0)
 
     def run(self, procedure: Procedure[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:

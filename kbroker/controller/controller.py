@@ -76,6 +76,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker.controller")
 
 NO_BROKER = -1
+NO_BROKER_EPOCH = -1
 NO_SESSION = 0
 
 STAND_AGAIN_MS = 60_000
@@ -299,7 +300,7 @@ class Controller:
         known = epoch.context.brokers.get(event.broker_id)
         if known is None:
             event.done(ErrorCode.BROKER_NOT_AVAILABLE, [])
-        elif event.broker_epoch != NO_BROKER and event.broker_epoch < known.epoch:
+        elif event.broker_epoch != NO_BROKER_EPOCH and event.broker_epoch < known.epoch:
             event.done(ErrorCode.STALE_BROKER_EPOCH, [])
         else:
             event.done(ErrorCode.NONE, (yield from brokers.shut_down(epoch, event.broker_id)))
