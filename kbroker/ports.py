@@ -89,7 +89,7 @@ class File(Protocol):
     """An open file, addressed by position: there is no cursor.
 
     `read` and `sync` may be called from any thread, everything else only by the thread that owns the log. A handle
-    stays good when its file is renamed or removed, so whoever holds one (a region on its way to a socket, an fsync
+    stays good when its file is renamed or removed, so a holder of one (a region on its way to a socket, an fsync
     on the pool) needs no lock: it is closed by `close` or when its last holder lets go of it.
     """
 
@@ -132,7 +132,7 @@ class File(Protocol):
 class Region:
     """A stretch of an open file on its way out, standing for its bytes without holding them.
 
-    `len(region)` is its length in bytes. The runtime sends it with sendfile; whoever keeps it keeps the file open.
+    `len(region)` is its length in bytes. The runtime sends it with sendfile; its holder keeps the file open.
     """
 
     __slots__ = ("file", "position", "size")
@@ -226,7 +226,7 @@ class Stat(NamedTuple):
     mzxid: int  # ... that last set its data
     version: int  # how often its data was set, 0 when new
     children_version: int  # how often a child was made or deleted
-    session: int  # whose ephemeral node it is; 0: nobody's
+    session: int  # whose ephemeral node it is; 0: no session's
 
 
 class Create(NamedTuple):
@@ -349,7 +349,7 @@ class SessionExpired(NamedTuple):
 
 StoreEvent: TypeAlias = StoreAnswer | NodeChanged | SessionStarted | SessionExpired
 Post: TypeAlias = Callable[[StoreEvent], None]
-"""How a metadata store says what happened: whoever opens it gives one, and takes care that it never re-enters the core
+"""How a metadata store says what happened: its opener gives one, and takes care that it never re-enters the core
 from within `submit`."""
 
 

@@ -1,6 +1,6 @@
 """Java's .properties text <-> a dict of strings: the language of server.properties and meta.properties.
 
-Called by whoever reads or writes such a file. Pure; knows no key. Source: java.util.Properties, "load".
+Called by all that read or write such a file. Pure; knows no key. Source: java.util.Properties, "load".
 """
 
 from __future__ import annotations

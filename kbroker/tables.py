@@ -17,8 +17,8 @@ SPARSE_BYTES = 1_000
 def shrink(*tables: dict[Any, Any] | set[Any]) -> None:
     """Make these as small as what is in them, where that is by far less than they have room for.
 
-    To ask is cheap, so whoever removes an entry may do so each time: a table is copied when nine in ten are gone. Not
-    while anybody goes through one.
+    To ask is cheap, so it may be done each time an entry is removed: a table is copied when nine in ten are gone. Not
+    while code goes through one.
     """
     for table in tables:
         size_bytes = getsizeof(table)

@@ -109,8 +109,7 @@ def said_of_files(folder: Path, properties: Path) -> list[str]:
     """What tools say of a log directory, and a start of wrong settings."""
     data = str(folder / "data")
     said = [tool("metadata", "check", data), tool("verify-log", data)]
-    for part in sorted(folder.glob("data/*-0")):
-        said.append(tool("dump-log", str(part), "--print-data-log"))
+    said += [tool("dump-log", str(part), "--print-data-log") for part in sorted(folder.glob("data/*-0"))]
     for setting in ("ssl.keystore.password", OF_PLAIN):
         overrides = (f"listeners={LISTENERS}", f"log.dirs={folder}/other", f"{setting}={USERS['wrong']}")
         words = [word for each in overrides for word in ("--override", each)]

@@ -129,7 +129,7 @@ class AlterLogDirs:
     def _forget(self, partition: TopicPartition) -> None:
         self._moves.pop(partition, None)
         self._sleep()  # perhaps it is another one's turn
-        self._logs.futures.reopen(partition)  # somebody may wait for a flush that was held up
+        self._logs.futures.reopen(partition)  # a request may wait for a flush that was held up
 
     # -- facts and time
 

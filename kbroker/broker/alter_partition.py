@@ -1,7 +1,7 @@
 """In-sync sets that this broker, as a leader, wants changed: gathered, and sent to the controller as AlterPartition.
 
 A part of the broker. One request is under way at a time; what is proposed meanwhile goes with the next. A request that
-gets no answer, or is refused as a whole, is asked again until it is not, after a pause that grows, of whoever is
+gets no answer, or is refused as a whole, is asked again until it is not, after a growing pause, of the broker that is
 controller by then: its partition epochs make sure that asking twice does no harm. Proposals that a new leader epoch has
 made void are not sent. Where this broker is the controller itself, it asks its own queue.
 
@@ -144,7 +144,7 @@ class AlterPartitionManager:
         plane = self._plane
         epoch = plane.control_requests.broker_epoch
         if epoch < 0:
-            return False  # nobody in this cluster at the moment
+            return False  # not registered in this cluster at the moment
         request = _request(plane.broker_id, epoch, asked)
         if plane.controller.is_active:
             event = AlterPartition(request, asked.version, lambda response: self._tell(InSyncAnswer(asked, response)))
@@ -233,7 +233,7 @@ class InSyncAnswer(NamedTuple):
 
 
 def _request(broker_id: int, broker_epoch: int, asked: Proposals) -> AlterPartitionRequest:
-    """In ZooKeeper mode nobody says, or checks, in which of its lives a replica has caught up."""
+    """In ZooKeeper mode broker epochs of replicas are neither sent nor checked."""
     topics: dict[str, AlterPartitionTopic] = {}
     by_id = asked.version == WITH_IDS_VERSION
     for partition, proposal in asked.proposals.items():

@@ -1,6 +1,6 @@
 """The one place where a broker is put together, for a real machine, a simulated one and a test alike.
 
-Whoever composes a broker brings what differs: disk, clock, chance, the metadata store, the addresses. The logs come
+The composer of a broker brings what differs: disk, clock, chance, the metadata store, the addresses. The logs come
 first, since loading them may fail or take long, and the store may live beside them:
 
     facts = FactQueue()

@@ -1,7 +1,7 @@
 """The parts of one broker, put together: what handlers ask, and where facts go.
 
 Made by `assembly.py`, driven by `core.py`. It decides nothing: a fact goes to the parts that take facts of its type,
-partitions that moved to the coordinator that keeps its state in them, jobs for the disk to whoever runs them.
+partitions that moved to the coordinator that keeps its state in them, jobs for the disk to their runner.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 class Broker:
     """One broker's parts.
 
-    facts: told, and not yet taken by the core. strict: a failure that nobody foresaw is raised instead of answered;
+    facts: told, and not yet taken by the core. strict: an unexpected failure is raised instead of answered;
     simulations and tests want that. fetch_regions: of how many partitions the records go into one answer; each may hold
     a file open until it has left. scheduler: what is done in time and in slices; the core turns it.
     """

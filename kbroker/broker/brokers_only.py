@@ -1,10 +1,9 @@
 """Who counts as another broker: may tell this one what it leads, and ask what only brokers ask (CLUSTER_ACTION).
 
-The authorizer of a broker without access rules. Whoever comes in by the listener of `control.plane.listener.name` is a
+The authorizer of a broker without access rules. A connection to the listener of `control.plane.listener.name` is a
 broker: that listener is there for them alone. Otherwise the address decides: it has to be one of a registered broker; a
-broker that is alone, its metadata being in its own file, has no other brokers. Everything else is allowed to everybody.
-With access rules (`acl_authorizer.py`) principals take the place of
-the addresses.
+broker that is alone, its metadata being in its own file, has no other brokers. Everything else is allowed to all.
+With access rules (`acl_authorizer.py`) principals take the place of the addresses.
 
 Registered brokers are those of this one's image of the cluster, and those that the metadata store names, which is asked
 about an address that is not known: a broker that has just come may be the controller, and what it says waits for the
@@ -43,7 +42,7 @@ LookUp = Callable[[str], Iterable[str]]
 class HostLookup:
     """A job: what addresses hosts have, one after the other; none if there is no such name.
 
-    hosts: those asked for, of which one that failed in a way nobody foresaw, and those behind it, have no entry at all.
+    hosts: those asked for, of which one that failed unexpectedly, and those behind it, have no entry at all.
     """
 
     def __init__(self, hosts: Sequence[str], look_up: LookUp) -> None:
@@ -84,7 +83,7 @@ class BrokersOnly:
         self._asked = 0  # how often the store was asked
         self._asking = False  # until its answer is there, and the names in it have been looked up again
         self._again: HostLookup | None = None  # that job
-        self._ask_again = False  # somebody has come meanwhile, who may have registered since
+        self._ask_again = False  # a broker has connected meanwhile, which may have registered since
         self._tell = tell
         self._look_up = look_up
         self._give = give

@@ -1,7 +1,7 @@
-"""Segments that somebody wants to read and that are not ready: what they need first is done beside the loop.
+"""Segments that a fetch wants to read and that are not ready: what they need first is done beside the loop.
 
 Told by fetches; when a segment is ready, or its disk has failed, its partition is touched, and who waits asks again.
-Nobody else waits: not the partition's appends, nor its readers elsewhere in the log.
+Nothing else waits: not the partition's appends, nor its readers elsewhere in the log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """This broker's place in its cluster: registered in the metadata store, obeying the controller, perhaps being it.
 
-Puts the parts of the control plane together and passes on what concerns them: events of the store to whoever waits for
+Puts the parts of the control plane together and passes on what concerns them: events of the store to those who await
 them, the own controller's requests into the queue of such, answers back to the controller. Handlers reach the parts
 through it. It decides nothing about topics or leaders.
 """
@@ -97,7 +97,7 @@ class ControlPlane:
     """The parts: `cache`, `configs`, `controller`, `admin`, `control_requests`, `producer_ids`.
 
     cluster_id: None until it is known. listener: over which brokers speak to each other. fatal: why the broker cannot
-    go on in this cluster; whoever runs it stops.
+    go on in this cluster; then its process stops.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class ControlPlane:
 
     @property
     def _is_coming_up(self) -> bool:
-        """Whether its own controller has still to have it lead, nobody else being there, and nothing in the way."""
+        """Whether its own controller has still to have it lead, no other broker being there, and nothing in the way."""
         if len(self.cache.brokers) > 1 or self.control_requests.is_waiting_for_descriptors:
             return False
         return self.controller.is_taking_over or self.controller.channels.head(self.broker_id) is not None
@@ -168,7 +168,7 @@ class ControlPlane:
     def open_to_brokers(self) -> bool:
         """Whether connections are to be taken: the controller, where it is another broker, comes by one.
 
-        Where it is this one, or nobody yet, it is better that clients wait until there is something to tell them.
+        Where it is this one, or none yet, it is better that clients wait until there is something to tell them.
         """
         is_another = self.controller.active_id not in (NO_BROKER, self.broker_id)
         return self.ready or (is_another and self.control_requests.broker_epoch >= 0)
@@ -209,7 +209,7 @@ class ControlPlane:
 
     def _session_expired(self, fact: SessionExpired, now_ms: int) -> None:
         log.warning("broker %d was not heard of in time: it registers again", self.broker_id)
-        self._taken = None  # nobody knows whether it still is: the next session looks, and waits anew
+        self._taken = None  # it is unknown whether it still is: the next session looks, and waits again
         self.control_requests.broker_epoch = -1
         self.controller.session_ended()
 
@@ -228,7 +228,7 @@ class ControlPlane:
         yield [Create(path, encode_log_dir_event(self.broker_id), sequential=True)]
 
     def _is_still_taken(self, now_ms: int) -> None:
-        """Patience with whoever has this broker's id is at its end."""
+        """The wait for this broker's id, which another holds, has been too long."""
         if self._taken is not None:
             self.fatal = f"broker.id {self.broker_id} is taken: {self._taken.by}"
             self._taken = None
@@ -330,7 +330,7 @@ class ControlPlane:
 
         def failed(error: Exception) -> None:
             if isinstance(error, StoreRefusedError):
-                log.error("addresses that have changed are told to nobody: %s", error)
+                log.error("addresses that have changed cannot be registered: %s", error)
             else:
                 _only_lost(error)
 
@@ -340,7 +340,7 @@ class ControlPlane:
         yield [SetData(broker_path(self.broker_id), self._registration())]
 
     def _await_end_of_other(self, registration: Outcome) -> None:
-        """The broker id is taken, most often by a former life of this broker, whose session nobody has ended.
+        """The broker id is taken, most often by a former life of this broker, whose session has not ended yet.
 
         Such a session is over within its timeout. One that is heard of still is another broker's.
         """

@@ -2,14 +2,14 @@
 
 Called by `api/control.py` for what comes over the network, and by `control_plane.py` for what this broker's own
 controller says, which never leaves the process: `ControlRequestQueue` obeys them strictly in the order they came,
-whoever they come from. A request of an older controller is refused as a whole with STALE_CONTROLLER_EPOCH, one meant
+from any sender. A request of an older controller is refused as a whole with STALE_CONTROLLER_EPOCH, one meant
 for an earlier life of this broker with STALE_BROKER_EPOCH.
 
 Unlike Kafka, which reads a topic's settings from ZooKeeper in the middle of LeaderAndIsr, a request with partitions of
 topics that are new here waits in the queue until their settings are read, and those behind it wait with it. One stops,
 and what is behind it waits, at a partition that this broker is to lead while its log, as a follower's, is being cut
 (nothing may be appended before that is durable), and at one whose files find no descriptor. It goes on where it stopped
-when a log has been cut, and a second later; if the broker has been registered anew meanwhile, it is refused.
+when a log has been cut, and a second later; if the broker has registered again meanwhile, it is refused.
 One of many replicas is obeyed in slices, between which others have their turn. A LeaderAndIsr with the type FULL, which
 belongs to a migration to KRaft, is treated like any other.
 """
@@ -83,7 +83,7 @@ class ControlRequestQueue:
     """The requests of controllers, obeyed in the order they came.
 
     broker_epoch: of this life of the broker, -1 before it is registered. controller_epoch: the newest one seen.
-    is_waiting_for_descriptors: and looks again by itself, as nobody tells when one is free.
+    is_waiting_for_descriptors: and looks again by itself, as no event tells when one is free.
     Answers to those that had to wait are told as facts, and so is what has changed in the image of the cluster.
     """
 

@@ -1,12 +1,12 @@
 """A broker that is about to stop hands its leaders over first: ControlledShutdown, asked of the controller.
 
-Begun by whoever runs the broker, which goes on serving meanwhile and stops once `is_over`. The controller answers with
-the partitions that nobody else can lead; then, and when there is no answer, it is asked again after
+Begun by the runner of the broker, which goes on serving meanwhile and stops once `is_over`. The controller answers with
+the partitions that no other broker can lead; then, and when there is no answer, it is asked again after
 controlled.shutdown.retry.backoff.ms, controlled.shutdown.max.retries times. What it could not move has no leader while
 this broker is away.
 
 Source: KafkaServer's stop in Apache Kafka 3.9, by behaviour. Unlike Kafka, a broker that holds no partition of several
-replicas, or knows of no other broker, has nothing to hand over and asks nobody.
+replicas, or knows of no other broker, has nothing to hand over and does not ask.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ControlledShutdown:
             self._try_again(f"the controller refuses: {code.name}")
         elif left:
             topic, index = left[0]
-            self._try_again(f"nobody else can lead {topic}-{index}" + (f" and {len(left) - 1} more" * (len(left) > 1)))
+            self._try_again(f"no other can lead {topic}-{index}" + (f" and {len(left) - 1} more" * (len(left) > 1)))
         else:
             self.is_over = True
 

@@ -1,6 +1,6 @@
-"""What a broker counts while it works, for whoever asks how it is doing: plain numbers, written by the core.
+"""What a broker counts while it works, for its metrics: plain numbers, written by the core.
 
-Nothing here knows a metrics format, and nobody waits for anybody: whoever reads takes what stands there. Numbers only
+Nothing here knows a metrics format, and no reader waits: it takes what stands there. Numbers only
 grow, from the start of the broker on; what goes up and down (connections, sizes of purgatories) is looked at where it
 is. Bytes are the server's (`runtime/server.py`), which sees them.
 """

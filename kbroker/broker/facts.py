@@ -101,7 +101,7 @@ class BrokerConfigChanged(NamedTuple):
 
 
 class SettingsChanged(NamedTuple):
-    """Somebody has changed settings of topics, or of all brokers: perhaps who may lead by them."""
+    """Settings of topics, or of all brokers, have changed: perhaps who may lead by them."""
 
 
 class QuotasChanged(NamedTuple):

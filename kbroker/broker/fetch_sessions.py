@@ -6,7 +6,7 @@ Owns the sessions of all clients and the rule of who loses theirs when there are
 A session costs memory for as long as its client is quiet, so there are at most `max.incremental.fetch.session.cache.
 slots`; a newcomer takes the place of a session that has not been used for two minutes, or gets none, which is
 no error: it goes on with full requests. A session that loses its last partition is closed. There is also a limit on
-their partitions together: beyond it the session of the most partitions goes, and its client begins anew; from a quarter
+their partitions together: beyond it the session of the most partitions goes, and its client starts over; from a quarter
 of it on, so do large ones whose connection goes.
 
 Unlike Kafka: sessions in use are not pushed out by those of more partitions; a partition whose topic was deleted is
@@ -74,7 +74,7 @@ class Wanted:
         self.update(partition)
 
     def update(self, partition: Flat) -> None:
-        """Take what an exchange of the session says anew."""
+        """Take what a request of the session says again."""
         self.index, self.current_leader_epoch, self.fetch_offset, last_epoch, start, most, _directory, _end = partition
         self.last_fetched_epoch, self.log_start_offset, self.max_bytes = last_epoch, start, most
 
@@ -130,7 +130,7 @@ class FetchSession:
                 told.append(answer)
             if size:
                 key = self._key(wanted)
-                if self.partitions.get(key) is wanted:  # no later request has named it anew
+                if self.partitions.get(key) is wanted:  # no later request has named it again
                     self.partitions[key] = self.partitions.pop(key)
         return told
 

@@ -1,6 +1,6 @@
 """Work that waits for a disk, and whose it is.
 
-Any part, a parked request included, gives a job to the broker with itself as the owner (`Broker.give`); whoever runs
+Any part, a parked request included, gives a job to the broker with itself as the owner (`Broker.give`); the runner of
 the broker takes it, runs it on any thread, and brings it back as a `JobDone` fact; the owner then hears of its end. A
 job holds files and values of its own and touches no part's state.
 """

@@ -39,7 +39,7 @@ class ProducerIds:
         self._is_claiming = False
 
     def take(self) -> int | None:
-        """A producer id that nobody has had; None if there is none now: look again when this object is touched."""
+        """A producer id that was never given out; None if there is none now: look again when this object is touched."""
         self.prepare()
         if not self._blocks:
             return None
@@ -48,7 +48,7 @@ class ProducerIds:
         return block[0]
 
     def prepare(self) -> None:
-        """Claim a block if few ids are left: somebody is about to ask for one."""
+        """Claim a block if few ids are left: a producer is about to ask for one."""
         while self._blocks and not self._blocks[0]:
             del self._blocks[0]
         if len(self._blocks) < 2 and sum(map(len, self._blocks)) < CLAIM_BELOW:

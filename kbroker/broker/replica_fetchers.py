@@ -50,7 +50,7 @@ class ReplicaFetchers:
         self._fetchers: dict[tuple[int, str], Fetcher] = {}  # by leader and purpose
         self._followed: dict[Partition, Fetcher] = {}
         self._idle: dict[Fetcher, None] = {}  # with something to ask for, perhaps, and nothing under way
-        self._homeless: dict[Fetcher, None] = {}  # nobody knows where their leader is
+        self._homeless: dict[Fetcher, None] = {}  # it is unknown where their leader is
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -91,7 +91,7 @@ class ReplicaFetchers:
 
     def _fetcher(self, partition: Partition) -> Fetcher:
         """The one that a partition belongs to."""
-        from kbroker.replica.fetcher import Fetcher, fetcher_number  # a lone broker follows nobody
+        from kbroker.replica.fetcher import Fetcher, fetcher_number  # a lone broker follows no leader
 
         count = self._plane.configs.broker.num_replica_fetchers
         number = fetcher_number(partition.topic, partition.index, count)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Principal(NamedTuple):
-    """Who somebody is: the type, User unless a plug-in has others, and the name."""
+    """Who a client is: the type, User unless a plug-in has others, and the name."""
 
     type: str
     name: str
@@ -24,7 +24,7 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
-"""Whoever has not proved to be somebody."""
+"""A client that has not authenticated."""
 
 
 class Grants:
@@ -41,7 +41,7 @@ class Grants:
         self.writable: set[tuple[str, bytes]] = set()
 
     def read(self, topics: Iterable[str | None]) -> None:
-        """These topics may be read. Whoever says so has asked just now."""
+        """These topics may be read. The caller has asked the authorizer just now."""
 
     def write(self, topics: Iterable[tuple[str, bytes]]) -> None:
         """These topics may be written to. As above."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker.transactions")
 
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Somebody newer has ended the transaction, or coordinates it: this one's markers are not wanted any more."""
+"""A newer coordinator has ended the transaction, or coordinates it: this one's markers are not wanted any more."""
 
 MOST_MARKERS = 5_000  # in one request: a fraction of the elements and bytes that its receiver takes
 
@@ -88,7 +88,7 @@ Wanted: TypeAlias = "dict[_Sending, list[TopicPartition]]"
 """Markers for these partitions of each transaction: what a leader is to be asked, and the token of a request."""
 
 
-def _nobody_is_told(markers: WriteMarkers, now_ms: int) -> None:
+def _not_told(markers: WriteMarkers, now_ms: int) -> None:
     raise AssertionError(f"{markers.transaction.name} has all its markers, and there is no coordinator yet")
 
 
@@ -112,7 +112,7 @@ class TransactionMarkers:
         self._clock = clock
         self._requester = requester
         self._scheduler = scheduler
-        self.done: Callable[[WriteMarkers, int], None] = _nobody_is_told
+        self.done: Callable[[WriteMarkers, int], None] = _not_told
         self._wanted: defaultdict[int, Wanted] = defaultdict(dict)  # by leader
         self._retrying: dict[_Sending, None] = {}  # in this order
         self._retry_at = scheduler.alarm(self._retry)

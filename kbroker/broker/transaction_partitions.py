@@ -5,7 +5,7 @@ the partition knew of would never end, and hold readers back for ever. Clients o
 added by the same question. The own coordinator answers at once, or when what it added is committed; of another broker
 it is asked with AddPartitionsToTxn, one request at a time, in which all questions are that came up meanwhile.
 
-Whoever waits for an answer is told it as a fact of its own, and then makes sure that no marker has come in between
+The waiting request is told the answer as a fact of its own, and then makes sure that no marker has come in between
 (`Producers.expect`). Source: AddPartitionsToTxnManager of Apache Kafka 3.9, by behaviour.
 """
 
@@ -116,7 +116,7 @@ class Verified:
 
 
 class Answered(NamedTuple):
-    """Fact: the coordinator has answered, and somebody waits for it."""
+    """Fact: the coordinator has answered, and a request waits for it."""
 
     question: Question
 
