@@ -131,7 +131,7 @@ def say(line: str) -> None:
 
 
 def announce(text: str) -> None:
-    """Print where brokers are, and go on where nobody can be told: whose reader has gone, or whose disk is full."""
+    """Print where brokers are, and go on where it cannot be printed: the reader has gone, or the disk is full."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -140,7 +140,7 @@ def announce(text: str) -> None:
 
 
 def discard_output() -> None:
-    """Have nobody read standard output, so that what could not be written is not tried again at the end."""
+    """Throw standard output away, so that what could not be written is not tried again at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -237,7 +237,7 @@ def _run(start: Start, static: dict[str, Given], began: float, secured: Secured 
 
 
 def _instead(error: Exception, start: Start) -> str:
-    """What to type where the address or the directory of a start is somebody else's."""
+    """What to type where the address or the directory of a start is another process's."""
     from kbroker.runtime.node import AddressInUseError, NoDirectoryError
 
     again = f"kbroker start {start.properties}" if start.properties else "kbroker start"

@@ -2,7 +2,7 @@
 
 The client is kafka-python's, so these commands work against any Kafka cluster, and the broker's own code has no part
 in them; those that carry records have another (`_librdkafka.py`). Both are an extra (`pip install '.[cli]'`,
-docs/decisions/0020-cli-client.md): a broker in somebody's test environment must not decide which clients that has.
+docs/decisions/0020-cli-client.md): a broker in a user's test environment must not decide which clients that has.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _refusals() -> list[Exception]:
 
     def hear(record: logging.LogRecord) -> bool:
         heard.extend(each for each in record.args or () if isinstance(each, BrokerResponseError))
-        return False  # nobody else is told
+        return False  # no other handler is told
 
     log = logging.getLogger("kafka.net.manager")
     log.setLevel(logging.WARNING)
@@ -217,7 +217,7 @@ def _refusals() -> list[Exception]:
 def once_coordinated(ask: Callable[[], Result]) -> Result:
     """What `ask` returns, once the coordinator that it needs is there. Raises: whatever it then still raises.
 
-    A cluster that nobody has used groups in makes its offsets topic when it is first asked for a coordinator.
+    A cluster in which no group was used yet makes its offsets topic when it is first asked for a coordinator.
     """
     from kafka import errors
 

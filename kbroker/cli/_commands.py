@@ -35,7 +35,7 @@ COMMANDS = {
     "consume": ("kbroker.cli.consume:consume", "Print the records of topics, and follow them."),
     "perf": ("kbroker.cli.perf:perf", "Measure how fast records are written and read."),
     "dump-log": ("kbroker.cli.dump_log:dump_log", "Show what is in the files of a log directory."),
-    "metadata": ("kbroker.cli.metadata:metadata", "Check the metadata of a broker, or make it anew."),
+    "metadata": ("kbroker.cli.metadata:metadata", "Check the metadata of a broker, or rebuild it."),
     "verify-log": ("kbroker.cli.verify_log:verify_log", "Check every file of a log directory."),
     "log": ("kbroker.cli.log:log", "Say what compaction would save in a partition."),
     "pipeline": ("kbroker.cli.pipeline:pipeline", "Archive, replay, mirror, audit and profile topics on Spark."),

@@ -66,7 +66,7 @@ class BrokerProcess:
             "offsets.topic.num.partitions": "5",
             "transaction.state.log.num.partitions": "5",
             "group.initial.rebalance.delay.ms": "0",
-            "controlled.shutdown.enable": "false",  # all end at once: there is nobody to hand anything over to
+            "controlled.shutdown.enable": "false",  # all end at once: there is no broker to hand anything over to
             **overrides,
         }
         self.properties.touch(mode=0o600)  # a password may be in it
@@ -81,7 +81,7 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                process_group=0,  # Ctrl-C is for whoever started them, who ends them in order
+                process_group=0,  # Ctrl-C is for their parent, which ends them in order
                 preexec_fn=_end_with_parent,
             )
         said = self._process.stdout
@@ -110,7 +110,7 @@ class BrokerProcess:
 
     @property
     def is_back(self) -> bool:
-        """Whether its port is served although its process has ended: somebody has started it again."""
+        """Whether its port is served although its process has ended: the user has started it again."""
         if self.code is None:
             return False
         with suppress(OSError), socket.create_connection((HOST, self.port)):

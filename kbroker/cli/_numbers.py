@@ -1,7 +1,7 @@
 """Whole numbers as every command reads them: plain digits, a sign before them if one likes, as in a broker's settings.
 
 Python's own int takes 1_000, ' 3 ' and the digits of every script, too: of a number that was copied from somewhere, or
-mistyped, it makes one that nobody meant.
+mistyped, it makes one that was not meant.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NO_TIME = 0  # of the client's types of timestamps; 1 and 2 are its producer's and its broker's
 _TIME_TYPES: dict[int | None, str] = {0: "create", 1: "logappend"}
-_quoted = json.encoder.encode_basestring  # a string as JSON: an encoder for whole documents is made anew each time
+_quoted = json.encoder.encode_basestring  # a string as JSON: an encoder for whole documents is made each time
 _TOKEN = re.compile(r"%(.)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}

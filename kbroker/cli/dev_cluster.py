@@ -210,7 +210,7 @@ def dev_cluster(
 
 
 def _say_on_stderr(line: str) -> None:
-    with suppress(OSError):  # nobody reads it, and the brokers that are left go on
+    with suppress(OSError):  # the terminal has gone, and the brokers that are left go on
         click.echo(line, err=True)
 
 

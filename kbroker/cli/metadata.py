@@ -1,4 +1,4 @@
-"""`kbroker metadata`: look at the metadata of a broker that is alone, and make it anew from its log directories.
+"""`kbroker metadata`: look at the metadata of a broker that is alone, and rebuild it from its log directories.
 
 Neither works on directories that a broker uses. `check` prints a line for each fault; exit code 0 nothing wrong, 1
 something is. `rebuild` prints what it made, and what to look after on standard error.
@@ -22,7 +22,7 @@ from kbroker.runtime.loading import Loading
 
 @click.group("metadata")
 def metadata() -> None:
-    """Check the metadata of a broker, or make it anew.
+    """Check the metadata of a broker, or rebuild it.
 
     A broker without a cluster keeps its topics and settings in a file metadata.db in one of its log directories.
     """
@@ -52,7 +52,7 @@ def check(directories: tuple[str, ...]) -> int:
 @metadata.command("rebuild")
 @click.argument("directories", nargs=-1, required=True, type=click.Path())
 def rebuild(directories: tuple[str, ...]) -> int:
-    """Make metadata.db anew from the log directories: topics, their ids, their partitions.
+    """Rebuild metadata.db from the log directories: topics, their ids, their partitions.
 
     Give all log directories of the broker, which must not run. Logs of an unclean stop are recovered. Settings, and how
     far producer ids were handed out, are kept where the old file can still be read; it is renamed to metadata.db.old.
@@ -61,16 +61,16 @@ def rebuild(directories: tuple[str, ...]) -> int:
     paths = _absolute(directories)
     if paths is None:
         return 2
-    from kbroker.runtime.rebuild import rebuild as made_anew
+    from kbroker.runtime.rebuild import rebuild as rebuilt
 
     try:
-        made = made_anew(SystemDisk(), SystemClock(), SystemRandom(), paths, Loading(_bars()))
+        made = rebuilt(SystemDisk(), SystemClock(), SystemRandom(), paths, Loading(_bars()))
     except DirectoryRefusedError as error:
         return complain(str(error))
     for line in made.lines:
         say(f"kbroker: {line}")
     kept = f"; the old one is {made.kept} now" if made.kept else ""
-    print(f"{made.path}: made anew with {_count(made.topics, 'topic')}, {_count(made.partitions, 'partition')}{kept}")
+    print(f"{made.path}: rebuilt with {_count(made.topics, 'topic')}, {_count(made.partitions, 'partition')}{kept}")
     return 0
 
 

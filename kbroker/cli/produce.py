@@ -110,7 +110,7 @@ class _Sending:
             "linger.ms": 5,
             "enable.idempotence": options["acks"] == "all",
             "message.max.bytes": MOST_BYTES,
-            "partitioner": "murmur2_random",  # as Java's clients choose: a key has one partition, whoever writes it
+            "partitioner": "murmur2_random",  # as Java's clients choose: a key has one partition, for all clients
             "delivery.report.only.error": True,
             "on_delivery": self._failed,
         }

@@ -1,4 +1,4 @@
-"""Time and chance from the operating system: the real `Clock` and `Random` ports. For whoever composes a broker."""
+"""Time and chance from the operating system: the real `Clock` and `Random` ports. For the composer of a broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SystemClock:
 
 
 class SystemRandom:
-    """Chance that nobody can predict, satisfying `kbroker.ports.Random`.
+    """Chance that cannot be predicted, satisfying `kbroker.ports.Random`.
 
     What `random.SystemRandom` does, without the module: its generators and distributions take 0.2 MB.
     """

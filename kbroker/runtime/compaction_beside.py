@@ -154,7 +154,7 @@ class CompactionBeside:
         self._ask("begin", base_offset)
 
     def rewrite_some(self, end_offset: int, producers: Mapping[int, LastOfProducer]) -> bool:
-        """Write some pieces of a group anew; whether they were the last, and it is durable."""
+        """Rewrite some pieces of a group; whether they were the last, and it is durable."""
         known, self._producers = self._producers is producers, producers
         return self._ask("rewrite", end_offset, None if known else producers)
 
@@ -214,7 +214,7 @@ class Child:
             os.close(answered)
 
     def tell(self, message: object) -> None:
-        """Send something; that nobody is there any more says the answer, which does not come."""
+        """Send something; if the process has ended, no answer comes."""
         import pickle
 
         with suppress(BrokenPipeError):
@@ -238,8 +238,8 @@ class Child:
         return f"ended with exit code {self._status}"
 
     def kill(self) -> None:
-        """Whoever waits for an answer is told that there is none."""
-        if self._status is None:  # else its id may be somebody else's
+        """The waiting caller is told that there is no answer."""
+        if self._status is None:  # else its id may be another process's
             os.kill(self.pid, signal.SIGKILL)
 
     def end(self) -> None:

@@ -1,7 +1,7 @@
 """The process that compacts one log beside a broker: pieces asked for on standard input, told on standard output.
 
-Started by `compaction_beside.py`. It gives way to everybody: its work is done by a thread of the class SCHED_IDLE,
-which has a processor only where nobody else wants one, and loses it at once. Two things keep that from being a trap:
+Started by `compaction_beside.py`. It gives way to all: its work is done by a thread of the class SCHED_IDLE,
+which has a processor only if no other thread wants one, and loses it at once. Two things keep that from being a trap:
 
 - Whatever changes files is done by another thread, of the usual class: who is without a processor within the file
   system may hold what others' fsyncs wait for.

@@ -1,11 +1,11 @@
 """Threads for what may wait for a disk: fsync, cold reads, recovery, compression of cold data.
 
-Made by `node.py`, used by `server.py` and by whoever serves the core's disk effects. A job is a plain function that
+Made by `node.py`, used by `server.py` and by the server of the core's disk effects. A job is a plain function that
 touches nothing but files and its own values; its outcome comes back as a call on the loop's thread. Never reads or
 writes the core's state.
 
 Threads of its own, not `concurrent.futures`: that takes a quarter of a megabyte, and 3 ms of a start, for futures that
-nobody would look at, and starts one more thread where a job is told the end of the one before it.
+no code would look at, and starts one more thread where a job is told the end of the one before it.
 """
 
 from __future__ import annotations

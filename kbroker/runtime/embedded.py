@@ -5,7 +5,7 @@ layout `tree_file.py` describes. Operations are done in memory at once; what the
 when the change is durable, in the order of the operations, reads behind writes included. Given a thread, writing leaves
 the loop, and all that was submitted while one transaction is being written goes into the next: one fsync for all.
 
-When a change cannot be written (a full disk), nobody knows what will survive: the session ends, as ZooKeeper's would,
+When a change cannot be written (a full disk), it is unknown what will survive: the session ends, as ZooKeeper's would,
 and a new one starts once what memory holds is written.
 """
 
@@ -127,7 +127,7 @@ class EmbeddedStore:
             self._post(StoreAnswer(token, outcomes))
 
     def names_under(self, path: str) -> set[str]:
-        """Names of a node's children, for whoever opened the store; none if there is no such node."""
+        """Names of a node's children, for the opener of the store; none if there is no such node."""
         node = self._tree.nodes.get(path)
         return set() if node is None else set(node.children)
 
@@ -172,7 +172,7 @@ class EmbeddedStore:
         self._file.abandon()
 
     def _call_off(self) -> None:
-        """What is being written is waited for; what has not been begun never is; nobody is told."""
+        """What is being written is waited for; what has not been begun never is; no caller is told."""
         change, self._writing = self._writing, None
         self._waiting = []
         if change is not None:

@@ -1,6 +1,6 @@
 """The real disk: `kbroker.ports.Disk` and `File` on the operating system's calls, by position and without copies.
 
-Made once by whoever composes a broker. Never retries, never caches a descriptor, never swallows an error: what the
+Made once by the composer of a broker. Never retries, never caches a descriptor, never swallows an error: what the
 operating system says reaches the log as OSError.
 """
 

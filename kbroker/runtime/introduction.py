@@ -39,7 +39,7 @@ class Introduction:
     def __init__(self, store: MetadataStore, own: str | None, fresh: str, *, above: int | None) -> None:
         """own: the cluster of the log directories, None if they are new. fresh: the id for a new cluster.
 
-        above: where broker ids that nobody chose begin; None: one is known.
+        above: where generated broker ids begin; None: one is known.
         """
         self.cluster_id: str | None = None
         self.broker_id = NO_BROKER_ID

@@ -22,7 +22,7 @@ from protocol.errors import shortened
 LINES_PER_PLACE = 10  # in one second; enough to see what is going on, too few to fill a disk
 DEBUG_LINES_PER_PLACE = 100  # a person who wants those looks at single requests
 MOST_CHARACTERS = 2_000  # of a line: clients choose names of up to 32 KB
-NARROWEST = 40  # columns; nobody reads a log that is folded more tightly
+NARROWEST = 40  # columns; a log that is folded more tightly cannot be read
 
 # C0 and C1 controls, separators of lines, and what turns the direction of writing round
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -47,7 +47,7 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
 
 
 def may_colour(stream: object) -> bool:
-    """Whether a stream is a terminal that shows colours, and nobody has asked for none (no-color.org)."""
+    """Whether a stream is a terminal that shows colours, and the environment does not ask for none (no-color.org)."""
     is_terminal: bool = stream.isatty()  # type: ignore[attr-defined]
     return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 

@@ -6,14 +6,14 @@ asyncio, a sixth of what it imported (docs/decisions/0003-connections.md has the
 
 One thread turns the loop and is the only one to call it, but for `call_from_thread`. Callbacks may register, remove and
 close what they like. A descriptor that was closed and given out again within a turn may be told of a readiness that was
-its predecessor's: whoever registers does not block, and takes "nothing there" for an answer.
+its predecessor's: the callback does not block, and takes "nothing there" for an answer.
 
 A client that asks, gets its answer and asks again is back before a processor has gone to sleep and woken up. So before
 a wait the loop looks again and again for a moment, as long as that is worth it (docs/decisions/0009-lookout.md).
 
-Where very many descriptors are ready, a turn is as long as what all of their callbacks do together, and whoever comes
+Where very many descriptors are ready, a turn is as long as what all of their callbacks do together, and what comes
 up meanwhile waits for it. So callbacks are told to do less at a time once turns get long, and more again when none was
-for a while: the length is measured once a turn, and nobody has to know what the work is.
+for a while: the length is measured once a turn, and what the work is need not be known.
 
 A callback that raises is a bug: it is reported, and the others go on.
 """
@@ -80,7 +80,7 @@ class Loop:
     """Readiness, time, signals and other threads, as calls on one thread.
 
     failed: what becomes of an exception that a callback let out; it is logged unless this is set. is_only_one: no other
-    descriptor was ready than the one whose callback runs; whoever takes its time clears it. halvings: how often what a
+    descriptor was ready than the one whose callback runs; one that takes long clears it. halvings: how often what a
     callback does at a time is to be halved, for turns have been long of late.
     """
 
@@ -265,7 +265,7 @@ class Loop:
     def _keep(self, timer: Timer, due_s: float) -> None:
         if timer not in self._timers:
             self._timers.append(timer)
-        self._earliest_s = min(self._earliest_s, due_s)  # once it is past, it is worked out anew
+        self._earliest_s = min(self._earliest_s, due_s)  # once it is past, it is worked out again
 
     def _drop(self, timer: Timer) -> None:
         if timer in self._timers:

@@ -68,7 +68,7 @@ def run_process(
             show_loading=show_loading,
             begin_compaction=None if disk else begin_compaction,  # the other process would have the machine's disk
         )
-        # Whoever started us may have it ignored, which is inherited: then nobody can say how a child ended.
+        # Our parent may have it ignored, which is inherited: then it is unknown how a child ended.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         node = Node(static, loop, host)
         signals: list[int] = []

@@ -34,7 +34,7 @@ Page = tuple[int, str, Iterator[bytes]]
 
 
 class Monitoring:
-    """The listener, and whoever is connected to it."""
+    """The listener, and the clients that are connected to it."""
 
     def __init__(self, loop: Loop, core: Core, server: Server, listening: socket.socket) -> None:
         self._loop = loop

@@ -285,7 +285,7 @@ class Node:
         return introduction
 
     def _post(self, event: object) -> None:
-        # Never at once: whoever caused it is in the middle of a step. Most stores call from other threads.
+        # Never at once: its cause is in the middle of a step. Most stores call from other threads.
         self._loop.call_from_thread(lambda: self._receive(event))
 
     @property
@@ -437,7 +437,7 @@ class Node:
             raise StartupError(str(error)) from None
 
     def _bind(self) -> None:
-        """Take the ports; nobody can connect yet. Raises: StartupError."""
+        """Take the ports; no client can connect yet. Raises: StartupError."""
         for listener in self.listeners.bound:
             try:
                 self._sockets[listener.name] = bound_socket(
@@ -610,7 +610,7 @@ class Node:
                 self._store_path, self._post, lambda again: loop.call_later(STORE_RETRY_S, again), self._store_pool.run
             )
         except DamagedError as error:
-            raise StartupError(f"{error}; kbroker metadata rebuild {' '.join(self.paths)} makes it anew") from None
+            raise StartupError(f"{error}; kbroker metadata rebuild {' '.join(self.paths)} rebuilds it") from None
         except OSError as error:
             raise StartupError(str(error)) from None
         if isinstance(store, EmbeddedStore):
@@ -619,7 +619,7 @@ class Node:
 
 
 def _ignore(event: object) -> None:
-    """Nobody listens yet."""
+    """Nothing listens yet."""
 
 
 def _full(path: str) -> str:

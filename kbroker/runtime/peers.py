@@ -228,8 +228,8 @@ class SocketLink:
         except OSError as error:  # reset since it was there
             self._not_connected(error.strerror or str(error))
             return
-        if is_to_itself:  # where nobody listens, TCP may come to connect to itself
-            self._not_connected("nobody listens")
+        if is_to_itself:  # where no process listens, TCP may come to connect to itself
+            self._not_connected("Connection refused")
             return
         endpoint = self._connection.endpoint
         try:

@@ -1,4 +1,4 @@
-"""A lone broker's metadata made anew from its log directories: which topics there are, their ids and partitions.
+"""A lone broker's metadata rebuilt from its log directories: which topics there are, their ids and partitions.
 
 Called by `kbroker metadata`. The logs are opened as a broker opens them (recovered, if need be) and closed in order.
 What the directories do not say is taken from the metadata file that is replaced, as far as its rows are whole: topics'
@@ -67,7 +67,7 @@ def rebuild(
     paths: Sequence[str],
     progress: Callable[[LoadProgress], None] | None = None,
 ) -> Rebuilt:
-    """Make the metadata file of these log directories anew, in the first that has one, or in the first.
+    """Rebuild the metadata file of these log directories, in the first that has one, or in the first.
 
     Raises: DirectoryRefusedError if a directory cannot be used (a broker runs, say); OSError.
     """

@@ -1,7 +1,7 @@
 """A metadata store that several brokers of one process share, each from its own thread.
 
 Made by `kbroker.testing` for a cluster. The tree is in memory, and in a file if one is named, where every change is
-durable before it is answered. A lock makes each `submit` one step; whoever connects gives a `post` that may be called
+durable before it is answered. A lock makes each `submit` one step; each client gives a `post` that may be called
 from any thread and does no more than pass the event on.
 
 A broker that was killed leaves its session behind; `end_abandoned` ends those, as ZooKeeper does when it has heard
@@ -23,7 +23,7 @@ log = logging.getLogger("kbroker.store")
 
 
 class SharedStore:
-    """The tree, and who is connected to it. lock: held by whoever touches either."""
+    """The tree, and who is connected to it. lock: held by the code that touches either."""
 
     def __init__(self, path: str | None = None) -> None:
         """path: of the file; None: memory alone. Raises: OSError."""
@@ -39,13 +39,13 @@ class SharedStore:
             return SharedSession(self, post)
 
     def read(self, path: str) -> bytes | None:
-        """A node's data, for whoever has no session; None if there is no such node."""
+        """A node's data, for a caller without a session; None if there is no such node."""
         with self.lock:
             node = self._tree.nodes.get(path)
             return None if node is None else node.data
 
     def remove(self, path: str) -> None:
-        """Delete a node, for whoever has no session; nothing happens if there is none."""
+        """Delete a node, for a caller without a session; nothing happens if there is none."""
         with self.lock:
             self.submit([Delete(path)], 0)
 
@@ -79,7 +79,7 @@ class SharedStore:
         return self._last_session
 
     def submit(self, operations: Sequence[Operation], session: int) -> tuple[Outcome, ...] | None:
-        """Do these and tell whoever watched; the outcomes, None if it is not known whether they survive."""
+        """Do these and tell the watchers; the outcomes, None if it is not known whether they survive."""
         outcomes = tuple(self._tree.apply(operation, session) for operation in operations)
         try:
             self._save()

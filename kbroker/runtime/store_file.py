@@ -1,4 +1,4 @@
-"""Where a lone broker's metadata is, and that it is there at all: without it, the log directories' content is nobody's.
+"""Where a lone broker's metadata is, and that it is there at all: without it, the log directories have no topics.
 
 Asked by the node before it touches a log directory. A broker that started with partitions and without metadata would
 have no topics, say nothing, and treat what it finds as left over.
@@ -43,7 +43,7 @@ def find_store(disk: Disk, paths: Sequence[str]) -> str:
         if count:
             partitions = "1 partition" if count == 1 else f"{count} partitions"
             text = f"holds {partitions}, and no log directory has a {STORE_FILE}, which says whose they are"
-            raise StoreMissingError(f"{path}: {text}; put it back, or {rebuild} makes it anew")
+            raise StoreMissingError(f"{path}: {text}; put it back, or {rebuild} rebuilds it")
     return f"{paths[0]}/{STORE_FILE}"
 
 
@@ -76,6 +76,6 @@ def _kraft_signs(disk: Disk, path: str, names: Sequence[str]) -> str:
         if text is not None and parse_meta_properties(text).version == 1:
             signs.append(f"{META_PROPERTIES} version 1")
     except (OSError, CorruptFileError):
-        pass  # whoever opens the directory says so
+        pass  # the code that opens the directory says so
     signs += [name for name in names if name == f"{METADATA_LOG}-0"]
     return ", ".join(signs)

@@ -419,7 +419,7 @@ def _in_memory(data: bytes) -> Iterator[str]:
 def _load(context: ssl.SSLContext, entry: KeyEntry, config: BrokerConfig) -> None:
     with _in_memory(entry.pem) as path:
         try:
-            context.load_cert_chain(path, password=entry.password)  # given, so that OpenSSL asks nobody for one
+            context.load_cert_chain(path, password=entry.password)  # given, so that OpenSSL does not ask for one
         except ssl.SSLError as error:
             reason = error.reason or ""
             if "MISMATCH" in reason:

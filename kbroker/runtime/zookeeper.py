@@ -14,7 +14,7 @@ follows.
 
 Unlike Kafka, which ends when no ZooKeeper answers within zookeeper.connection.timeout.ms: it is said once in that time,
 and tried on, at the start and whenever the connection is lost. A server in read-only mode does not answer: it hangs up.
-So it is with one whose certificate nobody vouches for, and with one that refuses the login.
+So it is with one whose certificate is not trusted, and with one that refuses the login.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _ThrottledError(zk.ZookeeperError):  # type: ignore[misc]
 
 
 class _UnknownError(zk.ZookeeperError):  # type: ignore[misc]
-    """A code that kazoo does not know: without this its connection ends, and nobody begins another."""
+    """A code that kazoo does not know: without this its connection ends, and kazoo begins no other."""
 
 
 zk.EXCEPTIONS[-127] = _ThrottledError
@@ -108,8 +108,8 @@ WatchKey = tuple[str, bool]
 class _Bell:
     """Wakes kazoo's connection, once for each request that it is given: both ends of what it makes a pair of sockets.
 
-    A pair holds some 300 bytes, one for each request. Whoever rang for one more waited for the connection's thread,
-    which may wait for the lock that he holds: nobody went on, the broker's loop included.
+    A pair holds some 300 bytes, one for each request. A caller with one more waited for the connection's thread,
+    which may wait for the lock that the caller holds: all stood still, the broker's loop included.
     """
 
     def __init__(self) -> None:
@@ -606,12 +606,12 @@ class ZooKeeperStore:
             self._post(SessionExpired())
 
     def _grow_impatient(self) -> None:
-        """From now on somebody should answer soon."""
+        """From now on a server should answer soon."""
         with self._lock:
             self._calm_down()
             if self._closed:
                 return
-            self._impatience = threading.Timer(self._patience_s, self._say_nobody_answers)
+            self._impatience = threading.Timer(self._patience_s, self._say_no_answer)
             self._impatience.daemon = True
             self._impatience.start()
 
@@ -620,8 +620,8 @@ class ZooKeeperStore:
             self._impatience.cancel()
             self._impatience = None
 
-    def _say_nobody_answers(self) -> None:
-        """Once in each zookeeper.connection.timeout.ms, until somebody does."""
+    def _say_no_answer(self) -> None:
+        """Once in each zookeeper.connection.timeout.ms, until a server does."""
         with self._lock:
             if self._impatience is not threading.current_thread():
                 return  # another has taken its place
@@ -692,7 +692,7 @@ def _stat(stat: ZnodeStat) -> Stat:
 
 
 def _quiet() -> logging.Logger:
-    """kazoo's log: only what nobody foresaw. What a connection does is told here, in one line each."""
+    """kazoo's log: only what is unexpected. What a connection does is told here, in one line each."""
     logger = logging.getLogger("kazoo.client")
     logger.setLevel(logging.CRITICAL)
     return logger

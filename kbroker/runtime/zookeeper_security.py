@@ -39,7 +39,7 @@ class Security(NamedTuple):
         """The access list of a new node, as kazoo takes it; None: everybody may do everything."""
         if not self.secures or path == OPEN_TO_ALL:
             return None
-        everything = list(CREATOR_ALL_ACL)  # for whoever the connection belongs to, as the ensemble knows him
+        everything = list(CREATOR_ALL_ACL)  # for the identity of the connection, as the ensemble knows it
         return everything if path.startswith(HIDDEN) else [*everything, *READ_ACL_UNSAFE]
 
 
@@ -78,7 +78,7 @@ def _tls(config: BrokerConfig) -> ssl.SSLContext:
         except OSError as error:  # ssl's own errors are OSErrors
             raise ValueError(f"zookeeper.ssl.truststore.location={trusted}: {_reason(error, 'certificates')}") from None
     if own is not None:
-        password = config.zookeeper_ssl_keystore_password or ""  # given, so that OpenSSL asks nobody for one
+        password = config.zookeeper_ssl_keystore_password or ""  # given, so that OpenSSL does not ask for one
         try:
             context.load_cert_chain(own, password=password)
         except OSError as error:

@@ -166,7 +166,7 @@ def test_metadata_that_is_no_database(data: Path, capsys: pytest.CaptureFixture[
     (data / "metadata.db").write_bytes(b"rubbish " * 100)
     assert (
         said(capsys, log_dirs=str(data))
-        == f"{data}/metadata.db: is damaged: file is not a database; kbroker metadata rebuild {data} makes it anew"
+        == f"{data}/metadata.db: is damaged: file is not a database; kbroker metadata rebuild {data} rebuilds it"
     )
 
 

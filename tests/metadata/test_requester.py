@@ -61,7 +61,7 @@ class Bench:
     def ask(self, broker_id: int = OTHER, purpose: str = TO_CONTROLLER, **more: Any) -> bool:
         return self.requester.ask(self, broker_id, purpose, REQUEST, **more)
 
-    def end(self, number: int = -1, kind: Kind | None = None, why: str = "nobody listens") -> None:
+    def end(self, number: int = -1, kind: Kind | None = None, why: str = "Connection refused") -> None:
         token = self.peers.sent[number][5]
         event = PeerFault(token, kind, False, why) if kind is not None else PeerAnswer(token, ())
         self.requester.handlers[type(event)](event, self.ms)
@@ -146,7 +146,7 @@ def test_failures_are_said_the_first_time_and_then_once_a_minute(caplog: pytest.
         for purpose in (TO_CONTROLLER, CONTROL)[: 2 if at_ms == 5_000 else 1]:
             bench.ask(purpose=purpose)
             bench.end(kind=Kind.REFUSED)
-    said = "ControlledShutdown to broker 2 at other:9093 failed: nobody listens"
+    said = "ControlledShutdown to broker 2 at other:9093 failed: Connection refused"
     assert caplog.messages == [said, f"{said} (3 times before)", said]
     assert len(bench.heard_of) == 6
 

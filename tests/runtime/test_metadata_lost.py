@@ -1,4 +1,4 @@
-"""Metadata that is gone, damaged or another broker's: refused in one line, found missing, and made anew."""
+"""Metadata that is gone, damaged or another broker's: refused in one line, found missing, and rebuilt."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_partitions_without_it_are_refused_with_the_way_back(folder: Path, conte
     if content is not None:
         (folder / "metadata.db").write_bytes(content)
     said = f"holds {MADE} partitions, and no log directory has a metadata.db, which says whose they are"
-    assert refusal(folder) == f"{folder}: {said}; put it back, or kbroker metadata rebuild {folder} makes it anew"
+    assert refusal(folder) == f"{folder}: {said}; put it back, or kbroker metadata rebuild {folder} rebuilds it"
 
 
 @pytest.mark.parametrize("content", [None, b""])
@@ -227,8 +227,8 @@ def test_the_commands_say_what_they_found_and_did(folder: Path) -> None:
     made = run("metadata", "rebuild", str(folder))
     found = run("metadata", "check", str(folder))
     again = run("metadata", "rebuild", str(folder))
-    assert (missing[0], "makes it anew" in missing[1]) == (1, True)
-    assert made[:2] == (0, f"{folder}/metadata.db: made anew with {MADE} topics, {MADE} partitions\n")
+    assert (missing[0], "rebuilds it" in missing[1]) == (1, True)
+    assert made[:2] == (0, f"{folder}/metadata.db: rebuilt with {MADE} topics, {MADE} partitions\n")
     assert found == (0, f"{folder}: nothing wrong\n", "")
     assert again[1].endswith(f"{MADE} partitions; the old one is metadata.db.old now\n")
     assert run("metadata", "check", f"{folder}/nowhere")[0] == 2
@@ -247,7 +247,7 @@ def test_a_broker_without_its_metadata_refuses_to_start_and_after_the_rebuild_ha
     (data / "metadata.db").unlink()
     refused = BrokerProcess(tmp_path)
     assert refused.wait() == 1
-    assert f"kbroker metadata rebuild {data} makes it anew" in broker.log
+    assert f"kbroker metadata rebuild {data} rebuilds it" in broker.log
     assert run("metadata", "rebuild", str(data))[0] == 0
     with BrokerProcess(tmp_path) as broker:
         again = World(broker.port)

@@ -39,7 +39,7 @@ class MetadataServer:
     def __init__(self, loop: Loop, path: str, *, port: int = 0, failed: Callable[[OSError], object]) -> None:
         """Open the file, made if missing, and listen on the loopback. port: 0 for any free one.
 
-        failed: told once if the file cannot be written any more; nobody is answered from then on.
+        failed: told once if the file cannot be written any more; no client is answered from then on.
         Raises: OSError: the file cannot be used, the port is taken.
         """
         self._loop = loop
@@ -81,7 +81,7 @@ class MetadataServer:
     def _accept(self) -> None:
         try:
             client, _ = self._listening.accept()
-        except OSError:  # gone again, or out of descriptors: the next tick tries anew
+        except OSError:  # gone again, or out of descriptors: the next tick tries again
             self._loop.remove_reader(self._listening.fileno())
             self._is_deaf = True
             return

@@ -69,7 +69,7 @@ class Sessions:
     """All of them, over one tree. last: the highest number given to a session so far."""
 
     def __init__(self, tree: Tree, last: int, token: Callable[[int], bytes]) -> None:
-        """token: so many random bytes, nobody's guess."""
+        """token: so many random bytes, which cannot be guessed."""
         self._tree = tree
         self._token = token
         self._sessions: dict[int, Session] = {}
@@ -126,7 +126,7 @@ class Sessions:
         return {nodes[broker_path(each)].session: each for each in ids if broker_path(each) in nodes}
 
     def excuse(self, stalled_ms: int) -> None:
-        """Nobody was listened to for so long, which is no session's fault."""
+        """No client was listened to for so long, which is no session's fault."""
         for each in self._sessions.values():
             each.expires_ms += stalled_ms
 
@@ -267,7 +267,7 @@ class Sessions:
                 self._tree.apply(Children(path, watch=True), session.number)
 
     def _tell(self) -> None:
-        """Watches that went off, before the answer of whoever made them."""
+        """Watches that went off, before the answer to the client that set them."""
         for number, (path, kind) in self._tree.take_fired():
             session = self._sessions.get(number)
             if session is not None and session.connection is not None:

@@ -233,7 +233,7 @@ def _set_watches(reader: _Reader) -> SetWatches:
 
 def _set_watches2(reader: _Reader) -> SetWatches:
     watches = _set_watches(reader)
-    if reader.vector(reader.string) or reader.vector(reader.string):  # persistent ones, which nobody could set here
+    if reader.vector(reader.string) or reader.vector(reader.string):  # persistent ones, which cannot be set here
         raise RefusedError(Code.UNIMPLEMENTED)
     return watches
 
