@@ -440,7 +440,7 @@ class _Rows:
         yield from self.add(batch, 0, unpack_header(batch, 0), time_type)
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """The rows so far, those that are wanted of them, if there are any. What follows needs memory anew."""
+        """The rows so far, those that are wanted of them, if there are any. What follows needs memory of its own."""
         self.gather()
         count, span = self._count, self._span
         first, after = (int(each) for each in np.searchsorted(self._memory.offsets[:count], (span.start, span.end)))
@@ -542,7 +542,7 @@ class Producer(NamedTuple):
     epoch: int = -1
 
 
-NOBODY = Producer()
+NO_ID = Producer()
 """A producer without an id: what it sends twice is there twice."""
 
 
@@ -615,7 +615,7 @@ def batches_of(records: list[Record], most_bytes: int, most_records: int = ROWS)
         yield records[start:]
 
 
-def encoded(records: list[Record], *, codec_id: int = 0, producer: Producer = NOBODY, sequence: int = -1) -> bytearray:
+def encoded(records: list[Record], *, codec_id: int = 0, producer: Producer = NO_ID, sequence: int = -1) -> bytearray:
     """One v2 batch of these records with offsets from 0. sequence: of the first, where there is a producer id."""
     batch = build_batch(
         records,

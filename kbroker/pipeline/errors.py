@@ -1,4 +1,4 @@
-"""What goes wrong in a job, in one line for whoever started it.
+"""What goes wrong in a job, in one line for its user.
 
 `PipelineError` is raised with that line already; `explain` finds it, or Java's own reason, in what Spark raises, where
 it may lie some dozens of lines deep in a trace of Java or of a Python worker.

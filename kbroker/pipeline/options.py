@@ -41,7 +41,7 @@ _KNOWN = {
         "topic",
         "segments",
         "path",
-        "checkpointLocation",  # Spark's own, handed on to whoever writes a stream
+        "checkpointLocation",  # Spark's own, handed on to the writer of a stream
     ]
 }
 

@@ -222,7 +222,7 @@ class Pieces:
 
     position: in the file, of the piece handed out last. What the file has when this is made is read, not what is
     written to it later. It is not mapped: where a broker cuts a mapped file back, its reader's process is killed. Here
-    the pieces end with the last batch that was whole when it was read. Where that broker has written anew behind its
+    the pieces end with the last batch that was whole when it was read. Where that broker has written again behind its
     cut, this is read if it begins where a batch of before ended; if not, it is told as damage or taken for the end.
     """
 

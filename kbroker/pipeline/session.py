@@ -1,7 +1,7 @@
 """One Spark session for a job: its settings, its noise, its end.
 
 Called by the command line and by tests. The JVM's own error stream goes to a file, for a user sees one line; the file
-is there until a job has done its work. A session given to a job by somebody else is used as it is.
+is there until a job has done its work. A session that the caller of a job gives is used as it is.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ class Cluster:
                 return Connection(self._settings, host, port, self._answer_s)
             except OSError as error:
                 problems.append(f"{address.strip()}: {_reason(error)}")
-        raise _nobody(problems)
+        raise _silent(problems)
 
     def _any(self, answer_s: float) -> Connection:
         """To whichever broker answers first, of those named to us and those learned. Raises PipelineError.
@@ -205,7 +205,7 @@ class Cluster:
                 return found[0].result()
         pool.shutdown()
         failed = [each.exception() for each in asked]
-        raise _nobody([f"{host}:{port}: {_reason(why)}" for (host, port), why in zip(addresses, failed, strict=True)])
+        raise _silent([f"{host}:{port}: {_reason(why)}" for (host, port), why in zip(addresses, failed, strict=True)])
 
     # ---- topics
 
@@ -406,7 +406,7 @@ class Cluster:
     # ---- writing
 
     def producer(self) -> Producer:
-        """A producer id that nobody has had."""
+        """A producer id that was never given out."""
 
         def given() -> Producer:
             answer = self._named().ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
@@ -493,7 +493,7 @@ class Cluster:
         return trouble
 
     def _again(self, error: Exception, trouble: float | None, topics: Sequence[str]) -> float:
-        """Connect anew. trouble: since when it goes wrong, None if it has just begun. Raises PipelineError."""
+        """Connect again. trouble: since when it goes wrong, None if it has just begun. Raises PipelineError."""
         now = time.monotonic()
         since = now if trouble is None else trouble
         if now - since > self._settings.patience_s:
@@ -517,7 +517,7 @@ class Cluster:
 
 
 def _close(connected: futures.Future[Connection]) -> None:
-    """Hang up where nobody waits any more."""
+    """Hang up: no caller waits any more."""
     if connected.exception() is None:
         connected.result().close()
 
@@ -526,7 +526,7 @@ def _reason(error: BaseException | None) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def _nobody(problems: Sequence[str]) -> AwayError:
+def _silent(problems: Sequence[str]) -> AwayError:
     """problems: of each address."""
     told = [*problems[:TOLD], f"{len(problems) - TOLD} more"] if len(problems) > TOLD else problems
     return AwayError(f"no broker answers at {'; '.join(told)}. Start it, or name another: HOST:PORT")

@@ -2,9 +2,9 @@
 
 Called by replay and mirror. Spark's connector cannot set timestamps, and repeats what a task had written before it
 died. Here a partition's records are numbered from the state's `base`: the n-th of them has sequence number n, under a
-producer id that the state keeps. A task that begins anew asks where the partition ends, passes over what is there and
+producer id that the state keeps. A task that starts again asks where the partition ends, passes over what is there and
 goes on; a request of its dead predecessor that arrives late is a duplicate by its number, and dropped by the broker.
-Nobody else may write to those partitions meanwhile: that is checked, by the last record that is there.
+No other producer may write to those partitions meanwhile: that is checked, by the last record that is there.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class _Writer:
         self._there = end - self._base  # records that an earlier attempt has written
         if self._there < 0:
             raise PipelineError(
-                f"{place[0]}-{place[1]} ends at {end}, before {self._base} where this job began to write: it was made "
-                "anew or cut; remove the job's state (--state) to write it all again"
+                f"{place[0]}-{place[1]} ends at {end}, before {self._base} where this job began to write: it was "
+                "made again or cut; remove the job's state (--state) to write it all again"
             )
         # ten batches a second at a given rate, so that it is kept by the second and not by the megabyte
         self._most = max(1, int(task.rate / 10)) if task.rate else ROWS
@@ -158,6 +158,6 @@ class _Writer:
     def _foreign(self) -> PipelineError:
         topic, partition = self._place
         return PipelineError(
-            f"{topic}-{partition} holds records behind offset {self._base} that this job did not write: nobody else "
-            "may write to it meanwhile. Use another topic, or remove the job's state (--state) to begin behind them"
+            f"{topic}-{partition} holds records behind offset {self._base} that this job did not write: no other "
+            "producer may write to it meanwhile. Use another topic, or remove the job's state (--state) to go on there"
         )
