@@ -1,8 +1,8 @@
 """Every key of server.properties that this broker honours, and those it accepts because stock files carry them.
 
-Read by the composition root and by whoever needs a value (`config.num_partitions`); described to clients by
+Read by the composition root and by all that need a value (`config.num_partitions`); described to clients by
 DescribeConfigs. Defaults are those of Apache Kafka 3.9.1 in ZooKeeper mode, of 4.3.0 where 3.9.1 has no such key. A key
-with `unused` is shown and checked, and named once in a warning at start when somebody set it.
+with `unused` is shown and checked, and named once in a warning at start when it was set.
 
 Unlike Kafka: listeners and the map of their protocols do not change while the broker runs.
 """
@@ -174,8 +174,8 @@ class BrokerConfig(Settings):
     )
     queued_max_request_bytes: Long = setting(
         -1,
-        doc="Bytes held for clients together: unfinished and waiting requests, unread answers. Beyond it whoever holds"
-        " most is hung up on. -1: 256 MB, or two requests of socket.request.max.bytes if that is more.",
+        doc="Bytes held for clients together: unfinished and waiting requests, unread answers. Beyond it the holder of"
+        " most is disconnected. -1: 256 MB, or two requests of socket.request.max.bytes if that is more.",
     )
     request_timeout_ms: Int = setting(30_000, doc="How long a request to another broker may take.")
 
@@ -871,7 +871,7 @@ def contradictions(config: BrokerConfig) -> list[str]:
         ),
         (
             config.max_connections > 0,
-            "max.connections=0: allowed: at least 1; nobody could connect, to change it either",
+            "max.connections=0: allowed: at least 1; no client could connect, to change it either",
         ),
         (
             config.group_min_session_timeout_ms <= config.group_max_session_timeout_ms,

@@ -142,7 +142,7 @@ FIXED = frozenset((
     "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
     "zookeeper.metadata.migration.enable",
 ))  # fmt: skip
-"""What a file says, and nobody while the broker runs."""
+"""Only a file may set these, not a client while the broker runs."""
 
 KNOWN: Mapping[str, Setting] = {**BrokerConfig.KEYS, **ForeignConfig.KEYS}
 """Every key of a broker that has a type here."""

@@ -1,6 +1,6 @@
-"""A value as somebody wrote it, and the error that says why what was written cannot be used.
+"""A value as the user wrote it, and the error that says why what was written cannot be used.
 
-Made by `sources.py` and `environment.py`; carried from there to whoever resolves or complains.
+Made by `sources.py` and `environment.py`; carried from there to the code that resolves or complains.
 """
 
 from __future__ import annotations

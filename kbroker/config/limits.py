@@ -1,6 +1,6 @@
 """The limits of our own: what Kafka leaves unbounded and this broker does not, each with its reason.
 
-Limits that a user may set are settings (broker.py); these are not, because nobody has had a reason to change them.
+Limits that a user may set are settings (broker.py); these are not, because no user has had a reason to change them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LONGEST_FSYNC_MS = 60_000
 # would outlast the ten seconds that `docker stop` has patience for.
 LOGS_CLOSED_AT_ONCE = 16
 
-# Records in a compressed batch, which may have 18 million of them in 180 KB. A batch that has to be built anew, and one
+# Records in a compressed batch, which may have 18 million of them in 180 KB. A batch that has to be rebuilt, and one
 # that a time is looked up in, is taken apart in memory: 200 bytes and 4 us a record. librdkafka's largest
 # batch.num.messages is the same number; Java's producer splits what is refused as too large.
 RECORDS_PER_COMPRESSED_BATCH = 1_000_000
@@ -78,7 +78,7 @@ PENDING_MEMBERS_PER_GROUP = 10_000
 
 # What the members of all groups say of themselves, and the offsets committed for them. A joining member may bring 8 MB,
 # which the coordinator keeps as long as the member, and a commit 4 KB a partition; 5,000 members of usual size take 5
-# MB, 100,000 offsets 40. Beyond it whoever has more held than others have on average is told GROUP_MAX_SIZE_REACHED, or
+# MB, 100,000 offsets 40. Beyond it an address with more than the average gets GROUP_MAX_SIZE_REACHED, or
 # INVALID_COMMIT_OFFSET_SIZE for offsets that are new. Of queued.max.request.bytes, if that is larger, groups may have
 # the part that they have of what is in force without it.
 GROUP_METADATA_BYTES = 64 * 1024 * 1024
@@ -98,7 +98,7 @@ PROTOCOLS_PER_MEMBER = 100
 REBALANCE_WAIT_MS = 1_000
 
 # Characters of a client or instance id that a member id begins with: both may be as long as any string, and then a
-# member id, which has a UUID behind it, could be neither told nor written. Kafka fails with whoever syncs next.
+# member id, which has a UUID behind it, could be neither told nor written. Kafka fails at the next SyncGroup.
 MEMBER_NAME_LENGTH = 1_000
 
 # Whatever is not a Produce: its values take up to 116 times its bytes once decoded (measured over all APIs on hostile
@@ -123,7 +123,7 @@ LONG_PRODUCE_BYTES = frames.KEPT_BYTES  # and so its frame is its own
 NEW_PARTITIONS_PER_REQUEST = 10_000
 
 # What is written of a topic, its settings among it, or of any other settings: a list of throttled replicas can be as
-# long as a request. ZooKeeper takes 1 MiB at once (jute.maxbuffer) and hangs up on whoever sends more. Nobody can say
+# long as a request. ZooKeeper takes 1 MiB at once (jute.maxbuffer) and hangs up on one who sends more. It is unknown
 # then whether it was done, so it would be sent again, and the connection lost again, for good.
 TRANSACTION_BYTES = 1_000_000
 

@@ -46,7 +46,7 @@ def is_every_interface(host: str) -> bool:
 class Listeners(NamedTuple):
     """All listeners of a broker.
 
-    advertised: what clients are told, in listeners' order; a listener without an entry is told to nobody.
+    advertised: what clients are told, in listeners' order; a listener without an entry is not told.
     inter_broker, control_plane: names; control_plane is None where the controller shares a listener with the data.
     """
 

@@ -28,7 +28,7 @@ class Source(Enum):
     DYNAMIC_BROKER_CONFIG = 2
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
-    ONE_BROKER_CONFIG = -4  # ours: what a broker without a cluster assumes; weaker than anything set by somebody
+    ONE_BROKER_CONFIG = -4  # ours: what a broker without a cluster assumes; weaker than anything set by a user
     DEFAULT_CONFIG = 5
 
     @property
@@ -39,7 +39,7 @@ class Source(Enum):
 
 # What Kafka's defaults get wrong for a broker that is alone; set by the composition root, only then.
 ONE_BROKER: Mapping[str, str] = {
-    "group.initial.rebalance.delay.ms": "0",  # nobody else is starting up; 3 s in every test is 3 s too many
+    "group.initial.rebalance.delay.ms": "0",  # no other member is starting up; 3 s in every test is 3 s too many
     "offsets.topic.replication.factor": "1",  # as many as there are brokers
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -128,7 +128,7 @@ class ListenerConfig(NamedTuple):
     own: frozenset[str]
 
     def named(self, key: str) -> str:
-        """A key as whoever set it has written it."""
+        """A key as the user has written it."""
         return f"{listener_prefix(self.listener)}{key}" if key in self.own else key
 
 
