@@ -26,7 +26,7 @@ from kbroker.broker.acls import (
 )
 from kbroker.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kbroker.config.broker import AUTHORIZERS
-from kbroker.metadata.tree import NOBODY, ancestors
+from kbroker.metadata.tree import NO_SESSION, ancestors
 from kbroker.ports import Create
 from kbroker.sim.checks import Checks
 from kbroker.sim.client import Lost, Script
@@ -166,8 +166,8 @@ class Ruled(Swarm):
         """These rules are in the metadata store before any machine starts."""
         path = pattern_path(pattern)
         for each in ancestors(path):
-            self.ensemble.tree.apply(Create(each), NOBODY)
-        self.ensemble.tree.apply(Create(path, encode_rules(rules)), NOBODY)
+            self.ensemble.tree.apply(Create(each), NO_SESSION)
+        self.ensemble.tree.apply(Create(path, encode_rules(rules)), NO_SESSION)
 
     def _of_the_cluster(self) -> list[Rule]:
         """Each may do everything, but a machine that is alone obeys no controller: some hostile client says it is."""
