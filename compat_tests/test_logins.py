@@ -109,10 +109,16 @@ def test_tokens_that_apaches_tool_makes_log_in(release: str, broker: BrokerProce
     token_id, secret = found[1], found[2]
     config = properties(tmp_path, "SCRAM-SHA-256", scram(token_id, secret, is_token=True))
     carry(release, at, f"token-{release}", config)
-    assert token_id in run(release, TOKENS, *common, "--describe")
+    of_admin = (
+        *common,
+        "--describe",
+        "--owner-principal",
+        "User:admin",
+    )  # without an owner it asks for the tokens of none
+    assert token_id in run(release, TOKENS, *of_admin)
     run(release, TOKENS, *common, "--renew", "--renew-time-period", "-1", "--hmac", secret)
     run(release, TOKENS, *common, "--expire", "--expiry-time-period", "-1", "--hmac", secret)
-    assert token_id not in run(release, TOKENS, *common, "--describe")
+    assert token_id not in run(release, TOKENS, *of_admin)
 
 
 @pytest.mark.java

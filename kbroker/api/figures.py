@@ -136,7 +136,7 @@ def _requests(broker: Broker, delayed: Counter[str]) -> Iterator[Family]:
 
 
 def _logins(logins: Logins) -> Iterator[Family]:
-    stem = "kafka_server_socketservermetrics_"
+    stem = "kafka_server_socket_server_metrics_"
     yield Family(
         f"{stem}successful_authentication_total",
         "counter",
