@@ -613,18 +613,30 @@ def _ask_to_delete(request: DeleteTopicsRequest, asking: Asking) -> Left:
     return with_items(request, "topics", left) if left else None
 
 
+def _ask_to_create(request: CreateTopicsRequest, asking: Asking) -> Left:
+    """A name that comes twice is refused for that, as in Kafka, and not for want of a right."""
+    times = Counter(topic.name for topic in request.topics)
+    once = [topic for topic in request.topics if times[topic.name] == 1]
+    if len(once) == len(request.topics):
+        return (yield from MAY_CREATE.ask(request, asking))
+    left = yield from MAY_CREATE.ask(with_items(request, "topics", once), asking)
+    others = [topic for topic in request.topics if times[topic.name] > 1]
+    return with_items(request, "topics", [*(left.topics if left else ()), *others])
+
+
 TOPIC = ResourceType.TOPIC
+MAY_CREATE = for_each(
+    Operation.CREATE,
+    TOPIC,
+    "topics",
+    "topics",
+    topic_name,
+    unless=(Operation.CREATE,),
+    when=_is_controller,
+    text="Authorization failed.",
+)
 NEEDS_TO_CREATE = (
-    for_each(
-        Operation.CREATE,
-        TOPIC,
-        "topics",
-        "topics",
-        topic_name,
-        unless=(Operation.CREATE,),
-        when=_is_controller,
-        text="Authorization failed.",
-    ),
+    Special(MAY_CREATE.rights, _ask_to_create),
     Special((Right(Operation.DESCRIBE_CONFIGS, TOPIC),), _ask_for_configs),
 )
 NEEDS_TO_DELETE = (Special((Right(Operation.DELETE, TOPIC),), _ask_to_delete),)

@@ -388,6 +388,17 @@ def test_one_of_the_rights_to_create_is_enough(denied: tuple[Operation, Resource
     world.create("new")
 
 
+def test_a_topic_that_is_named_twice_is_refused_for_that() -> None:
+    world = world_of()
+    deny(world, (CREATE, CLUSTER), (CREATE, TOPIC))
+    other = CreatableTopic(name="other", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    client = world.client()
+    number = client.send(CreateTopicsRequest(topics=[NEW, NEW, other], timeout_ms=1000), 7)
+    world.advance(100)
+    codes = {topic.name: topic.error_code for topic in client.look()[number].topics}
+    assert codes == {"new": ErrorCode.INVALID_REQUEST, "other": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
 def test_who_may_not_describe_configs_is_not_told_those_of_a_new_topic() -> None:
     world = world_of()
     deny(world, (DESCRIBE_CONFIGS, TOPIC))
