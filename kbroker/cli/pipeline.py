@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli import complain
+from kbroker.cli._cluster import properties_of
 from kbroker.cli._numbers import Number, whole
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.names import check_names
@@ -36,6 +37,7 @@ Summary = dict[str, Any]
 Session = Any  # a SparkSession: Spark is loaded when a job is run, and its name belongs to the pipeline
 GREETING_S = 10.0
 """How long a broker may take to answer at all, before a job begins."""
+_FILE = "kbroker.cli.pipeline.file"
 _NEEDED = ("pyspark", "pyarrow", "numpy", "pandas", "plotly")
 
 
@@ -44,11 +46,39 @@ def pipeline() -> None:
     """Topics into tables and back, on Spark."""
 
 
+def _note_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    ctx.meta[_FILE] = path
+
+
+def _with_file(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """What --option says, behind what the file of --command-config does."""
+    path = ctx.meta.get(_FILE)
+    if path is None:
+        return given
+    settings = {key: value for key, value in properties_of(path).items() if key != "bootstrap.servers"}
+    return (*(f"{key}={value}" for key, value in settings.items()), *given)
+
+
 def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that every job has."""
     options = [
         click.option("--master", help="Where Spark runs; if not given where its own settings say, else local[*]."),
-        click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="A Kafka client setting."),
+        click.option(
+            "--command-config",
+            type=click.Path(exists=True, dir_okay=False),
+            is_eager=True,
+            expose_value=False,
+            callback=_note_file,
+            help="A properties file of Kafka client settings; --option beats it.",
+        ),
+        click.option(
+            "--option",
+            "options",
+            multiple=True,
+            metavar="KEY=VALUE",
+            callback=_with_file,
+            help="A Kafka client setting.",
+        ),
         click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark."),
         click.option(
             "--jars", "jar_folder", type=click.Path(file_okay=False), help="Folder of jars that Spark needs besides."

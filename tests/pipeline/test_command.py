@@ -180,3 +180,20 @@ def test_where_spark_runs_is_its_settings_affair_unless_it_is_said(
     monkeypatch.setenv("SPARK_CONF_DIR", "/nosuch")
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master k8s://there pyspark-shell")
     assert session.master_of(None, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ((), "security.protocol=TLS: allowed: PLAINTEXT, SSL"),
+        (("--option", "security.protocol=SASL_SSL"), "security.protocol=SASL_SSL wants sasl.mechanism: PLAIN"),
+    ],
+)
+def test_client_settings_come_from_a_file_and_an_option_beats_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], line: str
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=127.0.0.1:1\nsecurity.protocol=TLS\n")
+    words = ["pipeline", "profile", "--topics", "t", "--report", f"{tmp_path}/r.html", "--command-config", str(file)]
+    assert run([*words, *more]) == 2
+    assert f"kbroker: {line}" in capsys.readouterr().err
