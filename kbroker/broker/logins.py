@@ -34,6 +34,7 @@ from kbroker.security.login import (
 )
 from kbroker.security.plain import Plain, passwords_of
 from kbroker.security.scram import HASHES, NONCE_BYTES, Credential, ScramServer, printable, read_credential
+from kbroker.usage import installed_by
 from protocol.errors import ErrorCode
 from protocol.messages.handshake import SaslAuthenticateResponse
 
@@ -349,5 +350,5 @@ def _require_jwt(listener: str) -> None:
         import cryptography  # noqa: F401
         import jwt  # noqa: F401
     except ImportError:
-        why = "PyJWT and cryptography are not installed: pip install 'kbroker[security]'"
+        why = f"PyJWT and cryptography are not installed: {installed_by('security')}"
         raise ConfigError([f"sasl.enabled.mechanisms: OAUTHBEARER on listener {listener}: {why}"]) from None
