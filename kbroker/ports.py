@@ -120,7 +120,7 @@ class File(Protocol):
     def map(self) -> memoryview:
         """The whole file as read-only memory; later writes inside its present size show through.
 
-        Good until anyone resizes the file: then drop it and map again. An empty file maps to an empty view.
+        Good until the file is resized: then drop it and map again. An empty file maps to an empty view.
         """
         ...
 

@@ -1,7 +1,7 @@
 """How a message is declared: a class is the schema, for all versions at once.
 
 Owns the wire types, the field declarations (`since`, `until`, `plain`, `tagged`), the base classes `Struct` and
-`Message`, and the two errors. `protocol/messages/` is written in it; everybody makes, reads and compares values of
+`Message`, and the two errors. `protocol/messages/` is written in it; all code makes, reads and compares values of
 these classes. Import stores declarations and does nothing else: annotations stay strings, the constructor is
 compiled at the first call, readers and writers at the first use of a version (`codec.py`). No byte is read or
 written in this file.

@@ -142,7 +142,7 @@ class ControlRequestQueue:
         return self._retry_at.pending
 
     def log_settled(self) -> None:
-        """A log has been cut, or is gone: once everybody has heard of it, the queue goes on."""
+        """A log has been cut, or is gone: once all parts have heard of it, the queue goes on."""
         if self._held is not None:
             self._tell(CutsEnded())
 

@@ -20,7 +20,7 @@ from kbroker.properties import format_properties
 from kbroker.runtime.loop import Loop
 
 HOST = "127.0.0.1"
-MOST_REPLICAS = 3  # as many as there are brokers, up to what everybody has
+MOST_REPLICAS = 3  # as many as there are brokers, up to what is usual
 READ_BYTES = 4096
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -83,7 +83,7 @@ def consume(cluster: Cluster, more: tuple[str, ...], topics: tuple[str, ...], **
 
 
 def _check(where: str | None, options: dict[str, Any]) -> None:
-    """Refuse what cannot be meant before anybody is asked."""
+    """Refuse what cannot be meant before the cluster is asked."""
     if where is not None and where not in ("beginning", "end", "stored"):
         if re.fullmatch("(s@|[+-])?[0-9]{1,19}", where) is None and _since_ms(where) is None:
             raise click.UsageError(f"-o {where}: allowed: {OFFSETS}")

@@ -824,7 +824,7 @@ FOREIGN_KEYS = frozenset((
 def contradictions(config: BrokerConfig) -> list[str]:
     """Values that are legal alone and not together, a line each. Source: the rules of Apache Kafka 3.9.
 
-    Unlike Kafka: max.connections=0 is refused, which there shuts everybody out until the broker's file is changed.
+    Unlike Kafka: max.connections=0 is refused, which there shuts all clients out until the broker's file is changed.
     """
     rules = [
         (

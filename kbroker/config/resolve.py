@@ -1,7 +1,7 @@
 """From what was written in many places to one value a key, and back: which value counts, and why.
 
 `BrokerLayers` holds the raw values by source. The composition root makes one with the static values, metadata puts the
-dynamic ones in as they change, and everyone else gets the resolved BrokerConfig and TopicConfig. DescribeConfigs asks
+dynamic ones in as they change, and all other parts get the resolved BrokerConfig and TopicConfig. DescribeConfigs asks
 here for entries, AlterConfigs and CreateTopics ask here whether a change is legal. Values only; nothing is applied.
 """
 
@@ -226,7 +226,7 @@ def _is_for_a_listener(key: str, static: Mapping[str, Given]) -> bool:
 def check_file(given: Mapping[str, Given], name: str) -> None:
     """Raises: ConfigError for a file without any key of a broker: whatever it is, it is no server.properties.
 
-    A broker that starts on defaults alone is open to everybody.
+    A broker that starts on defaults alone is open to every client.
     """
     if any(key in BrokerConfig.KEYS for key in given):
         return

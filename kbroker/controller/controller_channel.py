@@ -128,7 +128,7 @@ class Batch:
     def leader_and_isr(
         self, brokers: Iterable[int], partition: TopicPartition, state: LeaderIsr, *, is_new: bool
     ) -> None:
-        """Tell these replicas who leads, and everybody else through UpdateMetadata."""
+        """Tell these replicas who leads, and all other brokers through UpdateMetadata."""
         assignment = self._context.assignments[partition[0]][partition[1]]
         for broker in brokers:
             if broker < 0:

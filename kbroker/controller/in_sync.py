@@ -1,4 +1,4 @@
-"""In-sync sets that leaders want changed (AlterPartition): checked, written down behind the fence, told to everybody.
+"""In-sync sets that leaders want changed (AlterPartition): checked, written down behind the fence, told to all brokers.
 
 A procedure run by `controller.py`. A leader proposes over the state it knows, named by its leader epoch and partition
 epoch; what it has not heard of yet makes its proposal void, and it is told so. A proposal that is in force already is

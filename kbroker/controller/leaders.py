@@ -82,7 +82,7 @@ def rebalance(epoch: ControllerEpoch) -> Procedure[None]:
 
 
 def isrs_changed(epoch: ControllerEpoch) -> Procedure[list[TopicPartition]]:
-    """Leaders of an old protocol have written in-sync sets themselves: read them, tell everybody. Returns: whose."""
+    """Leaders of an old protocol have written in-sync sets themselves: read them, tell all brokers. Returns: whose."""
     (children,) = yield [Children(ISR_CHANGES, watch=True)]
     paths = [f"{ISR_CHANGES}/{name}" for name in children.names]
     answers = yield [Get(path) for path in paths]

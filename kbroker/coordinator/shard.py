@@ -109,7 +109,7 @@ class Shard(ABC, Generic[R]):
             self.abandoned(turn, self.waiting.popleft()[1], code)
 
     def drop(self, turn: Turn, code: ErrorCode) -> None:
-        """This broker leads the partition no longer: answer everybody, forget everything."""
+        """This broker leads the partition no longer: answer all waiting calls, forget everything."""
         self.unload(turn)
         while self.waiting:
             self.abandoned(turn, self.waiting.popleft()[1], code)

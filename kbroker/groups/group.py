@@ -2,7 +2,7 @@
 
 Owned by one shard (shard.py). What is stored of it (`take`) changes by replay alone; who has joined a rebalance, and
 who waits, changes by the rules of membership.py, and is forgotten with the shard. It keeps itself consistent and
-decides what follows from its members alone: which protocol wins, who leads, whether everybody has joined. It knows no
+decides what follows from its members alone: which protocol wins, who leads, whether all have joined. It knows no
 time but `wall_ms`, sends nothing and stores nothing.
 
 EMPTY -> PREPARING_REBALANCE (members join) -> COMPLETING_REBALANCE (the leader assigns) -> STABLE -> PREPARING again.

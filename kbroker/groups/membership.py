@@ -212,7 +212,7 @@ def static_member_not_stored(turn: Turn, group: Group, note: StaticMemberReplace
 
 
 def prepare_rebalance(turn: Turn, group: Group, config: BrokerConfig, reason: str) -> None:
-    """Ask everybody to join again. An empty group first waits a while for more members to come."""
+    """Ask all members to join again. An empty group first waits a while for more members to come."""
     if group.state is COMPLETING:
         _fail_syncs(turn, group, ErrorCode.REBALANCE_IN_PROGRESS)
     _expect_no_sync(turn, group)
@@ -456,7 +456,7 @@ def _forget(turn: Turn, group: Group, member_id: str) -> None:
 
 
 def unload(turn: Turn, group: Group) -> None:
-    """Another broker leads the group's partition now: send everybody there."""
+    """Another broker leads the group's partition now: send all members there."""
     for member_id in list(group.members):
         _answer_join(turn, group, member_id, ErrorCode.NOT_COORDINATOR)
         _answer_sync(turn, group, member_id, ErrorCode.NOT_COORDINATOR)

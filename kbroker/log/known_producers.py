@@ -1,6 +1,6 @@
 """How many producers all logs of a broker remember, and which of them are forgotten when they are too many.
 
-Owned by `manager.py`; each log's `Producers` tells of everyone that is new to it. Reads nothing, and knows no client:
+Owned by `manager.py`; each log's `Producers` reports each new producer. Reads nothing, and knows no client:
 a client that may write to a partition can make only that partition forget its idle producers
 (docs/decisions/0031-producer-ids.md).
 """

@@ -119,7 +119,7 @@ class Work:
 
 
 class Quiet:
-    """Has work done by a thread that gives way to everybody, if that gets it done at all.
+    """Has work done by a thread that gives way to all others, if that gets it done at all.
 
     was_late: whether the last piece was starved.
     """
@@ -127,7 +127,7 @@ class Quiet:
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, worked: Callable[[], float] = time.thread_time
     ) -> None:
-        """clock, worked: seconds, of everybody and of the calling thread."""
+        """clock, worked: seconds, of the machine and of the calling thread."""
         self.was_late = False
         self._clock = clock
         self._worked = worked

@@ -141,7 +141,7 @@ class EmbeddedStore:
             self._later(self._start_session)
 
     def _start_session(self) -> None:
-        """What memory holds is written before anybody hears of it; if it cannot be yet, later."""
+        """What memory holds is written before a session is told; if it cannot be yet, later."""
         if self._writing is None:
             self._write(self._started)
 

@@ -1,4 +1,4 @@
-"""Memory goes back to the system after a burst, and the collector does not stop everybody in the middle of one.
+"""Memory goes back to the system after a burst, and the collector does not stop the broker in the middle of one.
 
 Used by `main.py`, for both concern the process; those who receive have their buffers from here. A large request becomes
 a million objects for a moment, and to look through all of them takes the collector 150 ms, several times while they

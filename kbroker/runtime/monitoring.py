@@ -50,7 +50,7 @@ class Monitoring:
         self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Hang up on all clients."""
         self._again.cancel()
         self._loop.remove_reader(self._listening.fileno())
         self._listening.close()

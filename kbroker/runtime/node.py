@@ -354,7 +354,7 @@ class Node:
         return self.core.effects.has_left or bool(self.fatal)
 
     def stop(self) -> None:
-        """Hang up on everyone, leave the cluster, make everything durable. Not from within a callback of the loop."""
+        """Close all connections, leave the cluster, make everything durable. Not from within a callback of the loop."""
         try:
             self._hang_up()
             self._loop.run_until(lambda: self.server.jobs_done)  # no log is closed while it is being flushed

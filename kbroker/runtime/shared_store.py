@@ -129,7 +129,7 @@ class SharedSession:
         post(SessionStarted(self.session))
 
     def submit(self, operations: Sequence[Operation], token: object) -> None:
-        """Do these and post what they fired, to everyone, and the answer."""
+        """Do these and post what they fired, to all sessions, and the answer."""
         with self._store.lock:
             outcomes = self._store.submit(operations, self.session)
             if outcomes is not None:

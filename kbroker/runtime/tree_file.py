@@ -1,4 +1,4 @@
-"""A tree of nodes in a SQLite file: every change durable before anybody hears of it.
+"""A tree of nodes in a SQLite file: every change durable before it is answered.
 
 Used by the metadata stores of this machine, `embedded.py` and `shared_store.py`, which say when; it knows no sessions
 beyond their numbers, and posts nothing.
@@ -25,7 +25,7 @@ SQLite notices damage to its own pages, and `wal.py` to its log. A file that was
 nothing has happened since the log was last moved into it, has lost what was in there: it would be a tree of days ago.
 What is damaged is refused, in one line (DamagedError).
 
-SQLite changes files before anybody has looked at what is in them: it moves the log of a file that was not closed into
+SQLite changes files before their content has been looked at: it moves the log of a file that was not closed into
 it, or removes that, whatever the file holds; of an emptied file it takes the log for a leftover. So a file with a log
 is looked at in a copy first, and a refusal leaves all as it was.
 """

@@ -36,7 +36,7 @@ class Security(NamedTuple):
     secures: bool = False
 
     def rights(self, path: str) -> list[Any] | None:
-        """The access list of a new node, as kazoo takes it; None: everybody may do everything."""
+        """The access list of a new node, as kazoo takes it; None: each client may do everything."""
         if not self.secures or path == OPEN_TO_ALL:
             return None
         everything = list(CREATOR_ALL_ACL)  # for the identity of the connection, as the ensemble knows it

@@ -32,7 +32,7 @@ class Catalogue:
     # ---- told
 
     def topic_id(self, topic: str) -> bytes:
-        """The id that the cluster gave to a topic, as far as anybody was told; else zeros."""
+        """The id that the cluster gave to a topic, as far as clients were told; else zeros."""
         return self.ids.get(topic, bytes(16))
 
     def knows(self, topic: str, topic_id: bytes, partitions: int) -> None:
@@ -49,7 +49,7 @@ class Catalogue:
         self._counts[topic] = partitions
 
     def count(self, topic: Topic) -> int:
-        """How many partitions a topic has, as far as anybody was told."""
+        """How many partitions a topic has, as far as clients were told."""
         return self._counts.get(topic.name, topic.partitions)
 
     # ---- ends and beginnings

@@ -6,7 +6,7 @@ it (`Held`). A breach raises `Broken`. What is checked:
 
 - an acknowledged or once read record stays at its offset, byte for byte, and no offset carries two records;
 - after a power cut a log keeps a prefix of what it had, at least up to what it called durable, and, with
-  flush.messages=1, all that anybody was told of;
+  flush.messages=1, all that clients were told of;
 - a record of an idempotent producer is there once, any other at most as often as it was sent;
 - log start <= high watermark <= log end, and none goes back while the broker runs; nothing is forgotten unasked;
 - a reader gets offsets without a gap, below the high watermark;
@@ -59,7 +59,7 @@ class Promise:
 
     known: value by offset, of records that were acknowledged or seen. end: behind the last of them. may_start: how far
     the log start may have moved: DeleteRecords or retention. told: behind the last record that a client knows of; a
-    power cut must leave these if they are flushed before anybody is told. holder: who has its one replica. lost_at:
+    power cut must leave these if they are flushed before a client is told. holder: who has its one replica. lost_at:
     how many power cuts there had been, with the last one of a machine that holds it.
     """
 

@@ -104,7 +104,7 @@ class Client:
         self._timer = self.world.after(delay_ms, self._go_on)
 
     def stop(self) -> None:
-        """End like a killed process: nothing is said to anybody, the operating system closes the connections."""
+        """End like a killed process: nothing is sent, the operating system closes the connections."""
         self._forget_all()
         if self._script is not None:
             self._script.close()
@@ -147,7 +147,7 @@ class Client:
                 yield from self.pause(500)
 
     def know(self, topics: Iterable[Topic]) -> Generator[Sleep, Any, None]:
-        """Wait until the topics are there, as far as anybody was told."""
+        """Wait until the topics are there, as far as clients were told."""
         while not all(any(self.checks.catalogue.topic_id(topic.name)) for topic in topics):
             yield Sleep(200)
 

@@ -252,7 +252,7 @@ class Reader(Router):
                     self.misled(where)
 
     def places(self) -> list[Where]:
-        """The partitions of its topics, as far as anybody was told."""
+        """The partitions of its topics, as far as clients were told."""
         count = self.checks.catalogue.count
         return [(topic.name, index) for topic in self.topics for index in range(count(topic))]
 

@@ -4,7 +4,7 @@
 clients that fence each other; some transactions are walked away from; machines die in the middle of a write, are cut
 off, come back. `Ledger` and `Checks` look on. After the faults the world heals: then every input must have been counted
 exactly once, every reader must have had all that was committed and nothing else, and no transaction may be open.
-Where power fails, records are flushed before anybody is told of them: else one replica cannot keep a promise. In half
+Where power fails, records are flushed before a client is told of them: else one replica cannot keep a promise. In half
 of the other worlds of three machines or more, each partition has three replicas, those of the coordinators, too: there
 another machine takes over what its former leader has decided.
 """

@@ -62,7 +62,7 @@ def sessions(chance: random.Random) -> Frames:
 
 
 def long_polls(chance: random.Random) -> Frames:
-    """As many as may be under way, on everybody's topic, and a few more."""
+    """As many as may be under way, on the topic of all clients, and a few more."""
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
     poll = FetchRequest(
         max_wait_ms=LONGEST_STAY_MS,

@@ -79,7 +79,7 @@ class Router(Client):
         raise self.world.broken(f"{self} is told of broker {broker_id}, which there is not")
 
     def _learn(self) -> Generator[Any, Any, None]:
-        """Ask anybody how things are."""
+        """Ask any machine how things are (Metadata)."""
         if METADATA not in self.versions:
             yield from self.connect()
         version = self.versions[METADATA]

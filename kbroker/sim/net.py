@@ -282,7 +282,7 @@ class Net:
         self.blocked.add((source, target))
 
     def unblock(self, source: str, target: str) -> None:
-        """What was sent this way meanwhile arrives, if anybody still waits for it."""
+        """What was sent this way meanwhile arrives, if the receiver still waits for it."""
         if (source, target) not in self.blocked:
             return
         self.blocked.discard((source, target))

@@ -215,7 +215,7 @@ class Stage:
         self._settle(100)
 
     def _stop(self, machines: list[Machine]) -> None:
-        """As SIGTERM does: leaders are handed over first, if there is anybody to take them."""
+        """As SIGTERM does: leaders are handed over first, if there is a broker to take them."""
         for machine in machines:
             machine.stop()
             self._wait_for(lambda it=machine: not it.up)  # type: ignore[misc]

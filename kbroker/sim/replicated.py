@@ -194,7 +194,7 @@ class ReplicatedChecks(Checks):
         return self.excused.lost_from.get(where, FOREVER)
 
     def all_is_there(self) -> None:
-        """Every replica is the same to its end, and has every record that anybody was promised."""
+        """Every replica is the same to its end, and has every record that a client was promised."""
         self.agree()
         for where, promise in self.partitions.items():
             for machine in self._machines:

@@ -1,4 +1,4 @@
-"""A cluster at rest: everybody is there, everything is led, and all have been told the same.
+"""A cluster at rest: all brokers are there, everything is led, and all have been told the same.
 
 Called when a world has healed and had its time: then whatever was cut, lost or begun must have come to its end.
 """

@@ -1,7 +1,7 @@
 """Hierarchical timing wheels: very many timers, most of them cancelled, each operation at a constant price.
 
 A broker has one wheel, and `scheduler.py` turns it: `next_ms` says how long it may sleep, `advance` and `due`
-move time on and give back what is due. Nothing here reads a clock, calls anybody or ticks: an hour in which nothing is
+move time on and give back what is due. Nothing here reads a clock, calls a part or ticks: an hour in which nothing is
 due costs one heap lookup.
 
 Level 0 has 20 buckets of 1 ms, level 1 has 20 of 20 ms, level 2 has 20 of 400 ms, and so on; a level is made when the

@@ -1,7 +1,7 @@
 """Transactions: atomic writes to many partitions and offsets; kept in __transaction_state.
 
 Names are imported from its modules, which a broker loads when there is something to coordinate; but for the value by
-which everybody says who a producer is.
+which all parts say who a producer is.
 """
 
 from protocol.namedtuple import NamedTuple

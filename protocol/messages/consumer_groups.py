@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat (key 68), ConsumerGroupDescribe (69): groups whose coordinator assigns (KIP-848).
 
-Heartbeats are all that members of such a group send, besides commits. The coordinator knows what everybody
+Heartbeats are all that members of such a group send, besides commits. The coordinator knows what each member
 subscribes to, computes a target assignment and leads each member there step by step: a heartbeat says what the
 member owns, the response what it may own now. What has not changed since the last heartbeat is left out, as None
 or -1. Epochs count: the group's moves with subscriptions, the assignment's follows when the target is computed, a

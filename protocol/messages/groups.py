@@ -6,7 +6,7 @@ ListGroups (16), DeleteGroups (42).
 Any broker answers FindCoordinator and, for itself, ListGroups; the rest go to the coordinator of the group: the
 leader of the partition of __consumer_offsets that the group id hashes to. A classic group agrees in rounds,
 counted by generation_id. All members join with what they support; the coordinator picks a protocol that all
-support and hands one member, the leader, everybody's metadata; the leader computes an assignment and syncs it;
+support and hands one member, the leader, all members' metadata; the leader computes an assignment and syncs it;
 the others sync to be given theirs. From then on each member sends heartbeats, until REBALANCE_IN_PROGRESS tells
 it to join again. Metadata and assignment are bytes that only members understand (`protocol_type` says in which
 tongue; that of consumers is "consumer").
@@ -132,7 +132,7 @@ class JoinGroupResponse(Message, api=11, versions="0-9", flexible="6+"):
     leader: String  # id of the member that computes the assignment
     skip_assignment: Bool = since(9, default=False)  # a static leader has come back: the old assignment holds
     member_id: String  # of the receiver; with MEMBER_ID_REQUIRED the id to join with
-    members: Array[JoinGroupResponseMember]  # everybody, told to the leader; empty for the others
+    members: Array[JoinGroupResponseMember]  # all members, told to the leader; empty for the others
 
 
 class JoinGroupResponseMember(Struct):

@@ -11,7 +11,7 @@ operation, from one host, on the resources that a pattern names. Its numbers are
 
 "Any" and "match" are for filters only; 0 stands for what the sender does not know. Pattern type "match" finds every
 pattern that applies to a name: the literal one, the prefixes of it, and the literal "*". A principal reads
-"User:alice", or "User:*" for everybody; host "*" means any. In a filter None matches everything.
+"User:alice", or "User:*" for every user; host "*" means any. In a filter None matches everything.
 
 SCRAM: DescribeUserScramCredentials, AlterUserScramCredentials (KIP-554). Passwords never travel: the client salts and
 hashes before it sends.
@@ -199,7 +199,7 @@ class DescribeUserScramCredentialsRequest(Message, api=50, versions="0", flexibl
       0  introduced by KIP-554, flexible from the start
     """
 
-    users: Array[UserName] | None  # None or empty: everybody
+    users: Array[UserName] | None  # None or empty: all users
 
 
 class UserName(Struct):

@@ -1,6 +1,6 @@
 """The one error that everything under protocol.records raises about bytes it was handed.
 
-It is a KafkaError, so what it says reaches the client that sent the bytes without anybody translating it. What a caller
+It is a KafkaError, so what it says reaches the client that sent the bytes without being translated. What a caller
 of ours does wrong (a negative position, a value that no client chose) is an assert or a ValueError instead.
 """
 

@@ -79,7 +79,7 @@ class OffsetMap:
         """secret: 16 random bytes. keys: no more than this many will come, so that less memory may do."""
         slots = max(2, min(memory_bytes // SLOT_BYTES, int(keys / load_factor) + 2))
         # Zeros straight from the operating system, a page at a time as they are used: a bytearray would write them all
-        # at once, with everybody else waiting.
+        # at once, with all other threads waiting.
         self._room = BytesIO(bytes(slots * SLOT_BYTES))
         self.table = self._room.getbuffer().cast("Q")
         self._most = max(1, min(slots - 1, int(slots * load_factor)))

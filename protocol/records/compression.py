@@ -135,7 +135,7 @@ def _look_for_plugins() -> list[str]:
     return _LOOKED[0]
 
 
-_LOOKED: list[list[str]] = []  # once anybody has: what went wrong
+_LOOKED: list[list[str]] = []  # once that is done: what went wrong
 
 
 class _None:

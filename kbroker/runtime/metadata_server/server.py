@@ -63,11 +63,11 @@ class MetadataServer:
 
     @property
     def is_used(self) -> bool:
-        """Whether anybody is connected who has a session."""
+        """Whether a client with a session is connected."""
         return any(each.connection.session is not None for each in self._wires.values())
 
     def close(self) -> None:
-        """Hang up on everybody, and give the file back. Sessions are over at the next opening."""
+        """Hang up on all clients, and give the file back. Sessions are over at the next opening."""
         self._timer.cancel()
         self._loop.remove_reader(self._listening.fileno())
         self._listening.close()
@@ -138,7 +138,7 @@ class MetadataServer:
             self._loop.call_soon(self._settle)
 
     def _settle(self) -> None:
-        """What was done becomes durable, then everybody hears of it."""
+        """What was done becomes durable, then it is answered."""
         self._is_settling = False
         if self._save():
             for connection in self._sessions.take_told():

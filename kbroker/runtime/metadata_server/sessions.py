@@ -7,7 +7,7 @@ back sets them again, and hears at once of those whose nodes have changed meanwh
 What is to be sent lies in each connection's `out` until the tree is durable: `server.py` sees to that, once for all
 requests of a turn, and of the connections that were told something (`take_told`).
 
-Unlike ZooKeeper: everybody may do everything, and a node with another access list than that is refused
+Unlike ZooKeeper: each client may do everything, and a node with another access list than that is refused
 (INVALID_ACL); nodes have no times (ctime and mtime are 0); empty data is told as none; there are no containers, no
 times to live, no persistent watches, no SASL (UNIMPLEMENTED); sessions do not outlive the server.
 """

@@ -291,7 +291,7 @@ def vector(items: Iterable[bytes]) -> bytes:
 
 
 def access() -> bytes:
-    """The access list of every node: all for anybody."""
+    """The access list of every node: all for each client."""
     return vector([INT.pack(ALL_PERMISSIONS) + string(ANYBODY[0]) + string(ANYBODY[1])])
 
 
