@@ -198,7 +198,11 @@ def _altered(user: str, error: KafkaError | None) -> AlterUserScramCredentialsRe
 def _refuse_describe(
     request: DescribeUserScramCredentialsRequest, code: ErrorCode, text: str | None, version: int
 ) -> DescribeUserScramCredentialsResponse:
-    return DescribeUserScramCredentialsResponse(error_code=code, error_message=text, results=[])
+    """As Apache's broker has it: a result for each user that is named, without the name."""
+    nameless = DescribeUserScramCredentialsResult(user="", error_code=code, error_message=text, credential_infos=[])
+    return DescribeUserScramCredentialsResponse(
+        error_code=code, error_message=text, results=[nameless for _ in request.users or ()]
+    )
 
 
 def _refuse_alter(
