@@ -161,6 +161,7 @@ OWN_CHOICE = {
     "replica.alter.log.dirs.io.max.bytes.per.second",
     "super.users",
     "transaction.version",  # a feature that a cluster agrees upon, not a setting
+    "kbroker.tls.kernel",  # Kafka has none
 }
 
 

@@ -200,9 +200,10 @@ def test_brokers_whose_names_are_looked_up_for_long_keep_no_work_from_the_disk(
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     request = ControlledShutdownRequest(broker_id=1, broker_epoch=0)
+    peers = node.broker.plane._requester._join()
     for other in range(2, 2 + THREADS):
         address = Endpoint("PLAINTEXT", 0, f"broker-{other}.example", 9092)
-        node._peers.send(other, address, TO_CONTROLLER, request, 3, "token", 60_000)
+        peers.send(other, address, TO_CONTROLLER, request, 3, "token", 60_000)
     loop.run_until(lambda: len(asked) == THREADS)
     flushed = flush(node, loop)
     answers.set()
