@@ -30,14 +30,21 @@ PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 WAYS = [("SSL", ""), *((protocol, each) for protocol in PROTOCOLS[1:] for each in (PLAIN, *SCRAM))]
 QUICK = {("SASL_SSL", SCRAM[1]): (REFERENCE, LIBRDKAFKA), ("SSL", ""): (REFERENCE,)}
 NOT_AUTHORIZED = (29, 3)  # TOPIC_AUTHORIZATION_FAILED; a client that asks for the topic's name only hears of none
-CELLS = [
-    pytest.param(
-        client, *way, id=f"{client}-{'-'.join(filter(None, way))}",
-        marks=[pytest.mark.quick] * (client in QUICK.get(way, ())),
-    )
-    for way in WAYS
-    for client in CLIENTS
-]  # fmt: skip
+CELLS = [(client, *way) for way in WAYS for client in CLIENTS]
+IMPATIENT = {
+    "kafka-python 2.3.3": {"max_block_ms": 5000},
+    "kafka-python 3.0.12": {"bootstrap_timeout_ms": 3000},
+    "confluent-kafka 2.16.0": {"message.timeout.ms": "3000"},
+    "kcat": {"message.timeout.ms": "3000"},
+}
+"""Of clients that log in again and again for half a minute."""
+
+
+def named(cell: tuple[Client, str, str], *, is_quick: bool) -> Any:
+    """A cell as a parameter."""
+    client, *way = cell
+    marks = [pytest.mark.quick] if is_quick and client in QUICK.get((way[0], way[1]), ()) else []
+    return pytest.param(*cell, id=f"{client}-{'-'.join(filter(None, way))}", marks=marks)
 
 
 class Guarded(NamedTuple):
@@ -156,7 +163,7 @@ def refusal(driver: Driver, topic: str) -> ClientError:
     return caught.value
 
 
-@pytest.mark.parametrize(("kind", "protocol", "mechanism"), CELLS)
+@pytest.mark.parametrize(("kind", "protocol", "mechanism"), [named(each, is_quick=True) for each in CELLS])
 def test_who_has_the_right_writes_and_reads(
     guarded: Guarded, kind: Client, protocol: str, mechanism: str, tmp_path: Path
 ) -> None:
@@ -175,13 +182,14 @@ def test_who_has_the_right_writes_and_reads(
         driver.close()
 
 
-@pytest.mark.parametrize(("kind", "protocol", "mechanism"), CELLS)
+@pytest.mark.parametrize(("kind", "protocol", "mechanism"), [named(each, is_quick=False) for each in CELLS])
 def test_who_is_not_let_in_is_told(
     guarded: Guarded, kind: Client, protocol: str, mechanism: str, tmp_path: Path
 ) -> None:
     """{protocol} {mechanism}: a wrong password, or no certificate, is an error"""
     recipe = guarded.recipe(protocol, mechanism, "wrong")._replace(own="")
-    driver = start(kind, recipe.bootstrap, tmp_path, told(kind, recipe))
+    impatient = IMPATIENT.get(str(kind), IMPATIENT.get(kind.name, {}))
+    driver = start(kind, recipe.bootstrap, tmp_path, {**told(kind, recipe), **impatient})
     try:
         said = str(refusal(driver, ALLOWED))
         assert PASSWORD not in said

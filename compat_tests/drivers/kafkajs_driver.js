@@ -230,7 +230,7 @@ async function answer ({ operation, arguments: given }) {
 
 async function main () {
   await zstd.init()
-  await admin.connect()
+  await admin.connect().catch(error => console.error(error)) // who is not let in is told again when it asks
   for await (const line of readline.createInterface({ input: process.stdin }))
     process.stdout.write(JSON.stringify(await answer(JSON.parse(line))) + '\n')
   process.exit(0)
