@@ -13,7 +13,7 @@ from compat_tests.compaction import clean_by_apache, clean_by_us, left_in
 from kbroker.log.config import LogConfig
 from kbroker.log.folder import OpenFiles
 from kbroker.log.log import Log
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.log.recovery import open_log
 from kbroker.runtime.files import SystemDisk
 from kbroker.sim.clock import SimRandom

@@ -16,7 +16,7 @@ connection is begun meanwhile. No handler has a clock; the one look at it is for
 Timers that are due fire before the request or the event of the same turn: what comes in after a deadline finds what the
 deadline has brought. Work that is wanted at once (a slice) is no such timer: `Expired` does it, behind the requests.
 
-What a step changes beyond its own answer flows up as values, and `_follow` acts on them until there are none left:
+What a step changes beyond its own answer flows up as values, and `_drain_facts` acts on them until there are none left:
 partitions that moved, and the facts that parts have told (`broker/facts.py`). Whoever drives the core may have it
 gather the partitions instead, and say when to look at what waits for them (`AtRest`): what comes in together is
 then fetched, acknowledged and answered together (docs/decisions/0025-at-rest.md).
@@ -156,7 +156,7 @@ class Effects:
     @property
     def is_busy(self) -> bool:
         """Whether work goes on that takes many slices, or opens many files."""
-        return self._scheduler.is_slicing or len(self._broker.openings) > 0
+        return self._scheduler.is_slicing or len(self._broker.decompression) > 0
 
     @property
     def held_bytes(self) -> int:
@@ -219,7 +219,7 @@ class Core:
                 self._fire(now_ms, self._scheduler.ring)
             self._now_ms = now_ms
             self._broker.handle(event, now_ms)
-            self._follow(now_ms)
+            self._drain_facts(now_ms)
         elif kind is Expired:
             self._expire(now_ms)
         elif kind is AtRest:
@@ -275,7 +275,7 @@ class Core:
                 start = skip_tags(frame, start)
             if len(frame) > LARGE_REQUEST_BYTES and self._is_long(request, frame, start):
                 self._begin_large(request, _owned(request, frame), start)
-                self._follow(now_ms)
+                self._drain_facts(now_ms)
                 return
             body = route.readers[version](frame, start)[0]
         except DecodeError as error:
@@ -285,7 +285,7 @@ class Core:
         if self._replicas.touched:
             self._notice(now_ms)
         if self._facts or self._replicas.touched:
-            self._follow(now_ms)
+            self._drain_facts(now_ms)
 
     def _is_of_login(self, channel: Channel, frame: memoryview, now_ms: int) -> bool:
         """Whether a frame is none that may be handled as a request: a bare token, or what a login does not admit."""
@@ -299,7 +299,7 @@ class Core:
             from kbroker.api.sasl import BARE  # clients since 0.11 send none
 
             self._handle(Request(self._broker, channel, BARE, 0, NO_HEADER, None, now_ms), _Token(bytes(frame)))
-            self._follow(now_ms)
+            self._drain_facts(now_ms)
             return True
         api_key = int.from_bytes(frame[:2], "big")
         if login.admits(api_key) and (login.user or len(frame) <= login.most_bytes):
@@ -313,31 +313,31 @@ class Core:
         self._fire(now_ms, scheduler.ring_wanted)
         if scheduler.is_slicing:
             scheduler.run_slice(self._broker.clock.now_ms)
-            self._follow(now_ms)
+            self._drain_facts(now_ms)
 
     def _fire(self, now_ms: int, ring: Callable[[int], None]) -> None:
         """Do what is due. Nothing that was held back is begun before all of it is done."""
         self._now_ms = now_ms
-        for _ in self._looked_at_moved(now_ms):  # who waited for what has come about is not told that it has not
+        for _ in self._recheck_moved(now_ms):  # who waited for what has come about is not told that it has not
             pass
         self._answered_late = 0
         ring(now_ms)
         if self._overdue:
             self._scheduler.begin(self, self._over())
-        self._follow(now_ms)
+        self._drain_facts(now_ms)
 
     def at_rest(self, now_ms: int) -> Iterator[Channel]:
         """As the step `AtRest`; the channel of each answer once it is made: who writes it lets its reader begin."""
         self._now_ms = now_ms
-        yield from self._looked_at_moved(now_ms)
+        yield from self._recheck_moved(now_ms)
         if now_ms >= self._wheel.next_ms:
             self._fire(now_ms, self._scheduler.ring)
-        self._follow(now_ms)
+        self._drain_facts(now_ms)
 
-    def _looked_at_moved(self, now_ms: int) -> Iterator[Channel]:
+    def _recheck_moved(self, now_ms: int) -> Iterator[Channel]:
         moved = tuple(self._moved)
         self._moved.clear()
-        return self._looked_at(moved, now_ms)
+        return self._recheck(moved, now_ms)
 
     def _closed(self, channel: Channel, now_ms: int) -> None:
         """The connection is gone: its waiting answers have nobody to go to."""
@@ -347,7 +347,7 @@ class Core:
             del self._parked_by[channel.session.peer_host]
         self._writes.pop(channel, None)
         self._broker.disconnected(channel.session)
-        self._follow(now_ms)
+        self._drain_facts(now_ms)
 
     def delayed(self) -> Counter[str]:
         """How many requests are parked, by API: the sizes of Kafka's purgatories; counted at each call."""
@@ -740,14 +740,14 @@ class Core:
 
     # -- what follows from a step
 
-    def _follow(self, now_ms: int) -> None:
+    def _drain_facts(self, now_ms: int) -> None:
         """Until nothing more follows: look again at what watches what moved, and heed what was told."""
         replicas, facts = self._replicas, self._facts
         while True:
             if replicas.touched:
                 self._notice(now_ms)
             elif facts:
-                self._heed(facts.popleft(), now_ms)
+                self._handle_fact(facts.popleft(), now_ms)
             else:
                 return
 
@@ -760,7 +760,7 @@ class Core:
             else:
                 self._look_again(touched, now_ms)
 
-    def _heed(self, fact: object, now_ms: int) -> None:
+    def _handle_fact(self, fact: object, now_ms: int) -> None:
         if isinstance(fact, Reply):
             self._resolve(cast(Request, fact.ticket), cast("Result", fact.response))
         elif isinstance(fact, Touched):
@@ -772,7 +772,7 @@ class Core:
         else:
             self._broker.handle(fact, now_ms)
 
-    def _looked_at(self, keys: Sequence[Hashable], now_ms: int) -> Iterator[Channel]:
+    def _recheck(self, keys: Sequence[Hashable], now_ms: int) -> Iterator[Channel]:
         """Answer what waits under these keys, if it can be answered; the channel of each answer, once it is made."""
 
         def answer(request: Request) -> Result | None:
@@ -788,7 +788,7 @@ class Core:
                 yield request.channel
 
     def _look_again(self, keys: Sequence[Hashable], now_ms: int) -> None:
-        for _ in self._looked_at(keys, now_ms):
+        for _ in self._recheck(keys, now_ms):
             pass
 
     def _wake(self, key: Hashable) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.api.routes import ROUTES, Route
-from kbroker.broker.brokers_only import BrokersOnly
+from kbroker.broker.address_authorizer import AddressAuthorizer
 from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.core import EXPIRED
 from protocol.errors import ErrorCode
@@ -270,7 +270,7 @@ def test_what_controllers_say_may_be_very_large_if_it_comes_from_a_broker(
 ) -> None:
     monkeypatch.setattr("kbroker.core.REQUEST_BYTES_EXCEPT_PRODUCE", 10)
     if not is_broker:
-        world.broker.auth_helper.authorizer = BrokersOnly(
+        world.broker.auth_helper.authorizer = AddressAuthorizer(
             world.plane, lambda host: [host], world.broker.give, world.broker.tell, alone=True, control_listener=""
         )
     number = client.send(UpdateMetadataRequest(controller_id=9, controller_epoch=0, live_brokers=[]), 8)

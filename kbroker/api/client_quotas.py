@@ -14,8 +14,8 @@ import re
 from typing import TYPE_CHECKING, cast
 
 from kbroker.api.authorization import cluster
+from kbroker.api.chunks import is_break
 from kbroker.api.configs import AwaitStore, Entity, value_of
-from kbroker.api.portions import is_break
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation
 from kbroker.broker.client_quotas import (

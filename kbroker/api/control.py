@@ -2,7 +2,7 @@
 
 Served: LeaderAndIsr 0-7, StopReplica 0-4, UpdateMetadata 0-8, ControlledShutdown 0-3, AlterPartition 0-3,
 AllocateProducerIds 0, as Apache 3.9 speaks them between brokers. The first three are obeyed by
-`broker/control_requests.py`, strictly one after the other; what is said here is what may not even get there.
+`broker/controller_requests.py`, strictly one after the other; what is said here is what may not even get there.
 ControlledShutdown and AlterPartition wait for their turn in the controller's queue.
 """
 
@@ -14,7 +14,7 @@ from kbroker.api.authorization import cluster
 from kbroker.api.call import LATER
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation
-from kbroker.broker.control_requests import ControlRequest, leader_states
+from kbroker.broker.controller_requests import ControlRequest, leader_states
 from kbroker.broker.facts import Reply
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.config.limits import ELEMENTS_PER_REQUEST

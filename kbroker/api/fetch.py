@@ -4,8 +4,8 @@ Served: Fetch 0-18 (0-3 in `fetch_old.py`), with incremental sessions (`fetch_se
 both isolation levels. An answer holds at most max_bytes, the request's or the broker's `fetch.max.bytes`, except that
 the first batch of the first partition with data always comes whole, so that a consumer gets on; and records of at
 most 1,000 partitions, since each may hold a file open. An error of any partition, or a divergence of epochs, is
-answered at once. A segment that the disk has to bring first (`log/cold.py`) is waited for whatever a fetch says of
-waiting: a part of an answer is empty if there is nothing, or no room. A follower does not wait for one partition where
+answered at once. A segment that the disk has to bring first (`log/index_warmup.py`) is waited for, whatever max_wait_ms
+is: a part of an answer is empty if there is nothing, or no room. A follower does not wait for one partition where
 others have records.
 
 Followers, which name a replica, read to the end of the log (`fetch_follower.py`), with Fetch 4 and newer.

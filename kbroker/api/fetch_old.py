@@ -123,7 +123,7 @@ class OldReader(Reader):
         magic = 1 if self._call.version >= V1_SINCE else 0
         self._found = found
         job = DownConvertJob(magic, [each.piece for each in found])
-        self._call.broker.openings.add(self._call.session.peer_host, job, self)
+        self._call.broker.decompression.add(self._call.session.peer_host, job, self)
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """The job has ended: answer, or look further where there was nothing for the client.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kbroker.api.leaders import current_leader
 from kbroker.broker.fetch_sessions import Wanted
 from kbroker.config.limits import MANY_PARTITIONS
-from kbroker.log.cold import NotReadyError
+from kbroker.log.index_warmup import NotReadyError
 from kbroker.log.isolation import TXN_COMMITTED, FetchIsolation
 from protocol.errors import ErrorCode, KafkaError
 from protocol.flat import default_tuple, place
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kbroker.api.call import Call, Signal
     from kbroker.broker.fetch_sessions import FetchSession, Part
-    from kbroker.log.cold import Cold
+    from kbroker.log.index_warmup import Cold
     from kbroker.replica import Partition
     from protocol.flat import Flat
 

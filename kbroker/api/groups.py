@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.authorization import Asking, Hides, Right, Special, Whole, for_each, topic_name, with_items
 from kbroker.api.call import LATER
-from kbroker.api.portions import in_pieces, in_portions, is_break, jointly
+from kbroker.api.chunks import in_pieces, in_portions, is_break, jointly
 from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
 from kbroker.broker.authorizer import Operation, ResourceType

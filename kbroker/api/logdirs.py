@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kbroker.api.authorization import cluster
-from kbroker.api.portions import is_break
+from kbroker.api.chunks import is_break
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation
 from kbroker.config.limits import ELEMENTS_PER_REQUEST

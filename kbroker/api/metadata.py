@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kbroker.api.authorization import Asking, Right, Special, for_each, once_touched, topic_name, with_items
-from kbroker.api.portions import is_break
+from kbroker.api.chunks import is_break
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.coordinator_types import topic_on_demand

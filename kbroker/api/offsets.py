@@ -289,7 +289,7 @@ class DelayedListOffsets:
     def _give(self, job: Job, search: _Search) -> None:
         self._open[job] = search
         if isinstance(job, TimeScan):  # of which the last batch is opened
-            self._broker.openings.add(self._address, job, self)
+            self._broker.decompression.add(self._address, job, self)
         else:
             self._broker.give(job, self)
 

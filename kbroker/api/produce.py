@@ -37,14 +37,14 @@ from kbroker.api.authorization import NAMES_AT_ONCE, Known, Whole, for_each
 from kbroker.api.call import FIRST, HANGUP, SILENCE
 from kbroker.api.leaders import current_leader
 from kbroker.api.routes import Route
-from kbroker.api.verification import ASK_AGAIN, ask, asks_elsewhere, verify
+from kbroker.api.transaction_verification import ASK_AGAIN, ask, asks_elsewhere, verify
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Reply
 from kbroker.config.limits import LONGEST_FSYNC_MS, NAMED_RECORDS, PARTITIONS_PER_PRODUCE
 from kbroker.log.append import LOW_ATTRIBUTES_AT, UnpreparedError
 from kbroker.log.errors import RefusedRecordsError
 from kbroker.log.prepare import COPIED_BYTES, Opened, is_small, prepare
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.replica.partition import ALL_REPLICAS, Partition
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode, KafkaError
@@ -427,7 +427,7 @@ class Preparing:
             return self._go_on(call.now_ms)
         for each in self._unprepared:
             each.own(call)
-        call.broker.openings.add(call.session.peer_host, self, self)
+        call.broker.decompression.add(call.session.peer_host, self, self)
         return FIRST
 
     def run(self) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kbroker.api.authorization import Left
     from kbroker.api.call import Call, Result
-    from kbroker.broker.producer_blocks import ProducerIds
+    from kbroker.broker.producer_id_blocks import ProducerIds
 
 NO_ID = -1
 NO_EPOCH = -1

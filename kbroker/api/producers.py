@@ -23,7 +23,7 @@ from protocol.messages.transactions import (
 
 if TYPE_CHECKING:
     from kbroker.api.call import Call, InSlices
-    from kbroker.log.producers import ProducerEntry
+    from kbroker.log.producer_state import ProducerEntry
 
 
 def describe_producers(request: DescribeProducersRequest, call: Call) -> InSlices:

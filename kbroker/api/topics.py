@@ -20,7 +20,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from kbroker.api.authorization import Asking, Right, Special, cluster, for_each, topic_name, with_items
-from kbroker.api.portions import is_break
+from kbroker.api.chunks import is_break
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Touched

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.authorization import Asking, Hides, Right, Special, Whole, cluster, for_each, topic_name
 from kbroker.api.call import LATER
-from kbroker.api.portions import in_portions, is_break
+from kbroker.api.chunks import in_portions, is_break
 from kbroker.api.routes import Route
-from kbroker.api.verification import ask, asks_elsewhere, verify
+from kbroker.api.transaction_verification import ask, asks_elsewhere, verify
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.coordinator_types import create_if_missing
 from kbroker.broker.facts import Joint, Reply

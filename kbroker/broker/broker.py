@@ -12,9 +12,9 @@ from kbroker.broker.authorizer import AuthHelper
 from kbroker.broker.cold_reads import ColdReads
 from kbroker.broker.coordinator_types import GROUP, TRANSACTION
 from kbroker.broker.counters import Counters
+from kbroker.broker.decompression import Decompression
 from kbroker.broker.facts import BrokerConfigChanged, JobDone, QuotasChanged, Touched
 from kbroker.broker.jobs import Errand
-from kbroker.broker.openings import Openings
 from kbroker.metadata.cache import MetadataDelta, TopicKey
 from kbroker.metadata.entities import EntitiesChanged
 
@@ -94,7 +94,7 @@ class Broker:
         self.delegation_tokens: DelegationTokens | None = None  # where there is a key to sign them with
         self.logins: Logins | None = None  # where a listener speaks SASL
         self.counters = Counters()
-        self.openings = Openings(self.give)
+        self.decompression = Decompression(self.give)
         self.cold_reads = ColdReads(self.give, replicas, self.tell)
         self.leaving: ControlledShutdown  # is put in with what it needs
         self.scheduler = scheduler

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kbroker.broker.facts import Tell
     from kbroker.broker.jobs import Job, Owner
-    from kbroker.log.cold import Cold, NotReadyError
+    from kbroker.log.index_warmup import Cold, NotReadyError
     from kbroker.replica import Partition, ReplicaManager
 
 

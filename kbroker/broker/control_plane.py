@@ -11,10 +11,10 @@ import json
 import logging
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from kbroker.broker.config_notices import ConfigNotices
-from kbroker.broker.control_requests import ControlRequestQueue, CutsEnded, OwnRequest
+from kbroker.broker.config_changes import ConfigChanges
+from kbroker.broker.controller_requests import ControllerRequestQueue, CutsEnded, OwnRequest
 from kbroker.broker.facts import EndpointsChanged, SettingsChanged
-from kbroker.broker.producer_blocks import ProducerIds
+from kbroker.broker.producer_id_blocks import ProducerIds
 from kbroker.controller import Admin, Controller
 from kbroker.controller.controller_channel import ControlRequestDue
 from kbroker.controller.events import ControlAnswer, Registered, UncleanElectionsDue
@@ -137,12 +137,12 @@ class ControlPlane:
         listener = self.listener = requester.listener
         self.controller = Controller(broker_id, self._steps, configs, random, clock, scheduler, listener, tell)
         self.admin = Admin(self._steps, self.cache, configs, self.controller, random, tell)
-        self.control_requests = ControlRequestQueue(
+        self.control_requests = ControllerRequestQueue(
             broker_id, replicas, self.cache, configs, self._steps, scheduler, clock, tell
         )
         self._patience = scheduler.alarm(self._is_still_taken)
         self.producer_ids = ProducerIds(broker_id, self._steps, tell)
-        self.notices = ConfigNotices(broker_id, configs, replicas, self._steps, scheduler, tell)
+        self.notices = ConfigChanges(broker_id, configs, replicas, self._steps, scheduler, tell)
         self._images: list[Image] = [self.notices]
 
     @property

@@ -1,6 +1,6 @@
 """Notices of one kind, by which brokers tell each other of changes: the children of one node, watched.
 
-Used by what keeps an image of settings (`config_notices.py`) and of access rules (`acl_authorizer.py`). A notice says
+Used by what keeps an image of settings (`config_changes.py`) and of access rules (`acl_authorizer.py`). A notice says
 what has changed; what is there now is read when the notice is handled, so that several at once, or one that came twice,
 do no harm. Notices are thrown away PURGE_AFTER_MS after this broker first saw them, as Apache brokers do; a broker that
 was away longer reads everything when it comes back.

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKERS_AT_ONCE
-from kbroker.log.producers import Marker
+from kbroker.log.producer_state import Marker
 from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.ports import MARKERS, PeerAnswer
 from kbroker.txn import Producer

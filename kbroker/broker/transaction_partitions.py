@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kbroker.broker.facts import Handler, Tell
     from kbroker.coordinator import Runtime
     from kbroker.log.log import Log
-    from kbroker.log.producers import Awaited
+    from kbroker.log.producer_state import Awaited
     from kbroker.metadata.cache import MetadataCache
     from kbroker.metadata.requester import Asked, Requester
     from kbroker.ports import PeerEvent

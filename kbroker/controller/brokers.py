@@ -17,7 +17,7 @@ from kbroker.controller import reassignment
 from kbroker.controller.context import PartitionState, ReplicaState
 from kbroker.controller.controller_channel import Batch
 from kbroker.controller.epoch import ControllerEpoch, check_fence, pieces
-from kbroker.controller.machine import (
+from kbroker.controller.state_machines import (
     Replica,
     bring_online,
     elect_for_shutdown,

@@ -20,7 +20,7 @@ from kbroker.controller.brokers import gather_elections, read_brokers
 from kbroker.controller.context import Context, PartitionState, ReplicaState, TopicPartition
 from kbroker.controller.controller_channel import Batch
 from kbroker.controller.epoch import ControllerEpoch, check_fence
-from kbroker.controller.machine import (
+from kbroker.controller.state_machines import (
     Replica,
     bring_online,
     elect_without,

@@ -12,7 +12,7 @@ from kbroker.controller.brokers import is_without_leader
 from kbroker.controller.context import TopicPartition
 from kbroker.controller.epoch import ControllerEpoch, check_fence, pieces
 from kbroker.controller.events import ElectionType
-from kbroker.controller.machine import bring_online, elect_offline, elect_preferred, read_states
+from kbroker.controller.state_machines import bring_online, elect_offline, elect_preferred, read_states
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import (
     ISR_CHANGES,

@@ -27,7 +27,7 @@ from typing import TypeAlias
 from kbroker.controller.assignment import check_replicas
 from kbroker.controller.context import Context, ReplicaState, TopicPartition
 from kbroker.controller.epoch import ControllerEpoch, check_fence, check_size, fault_of
-from kbroker.controller.machine import (
+from kbroker.controller.state_machines import (
     bring_online,
     elect_offline,
     elect_reassigned,

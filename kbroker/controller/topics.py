@@ -31,7 +31,13 @@ from kbroker.controller.epoch import (
     done,
     pieces,
 )
-from kbroker.controller.machine import Replica, bring_online, elect_offline, transition_partitions, transition_replicas
+from kbroker.controller.state_machines import (
+    Replica,
+    bring_online,
+    elect_offline,
+    transition_partitions,
+    transition_replicas,
+)
 from kbroker.metadata.cache import TopicKey
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import (

@@ -139,7 +139,7 @@ class Runtime(Generic[S]):
                 if shard is not None:
                     self._tell_committed(shard, now_ms)
                     if shard.waiting:
-                        self._be_patient(shard, now_ms)
+                        self._arm_commit_timeout(shard, now_ms)
             elif isinstance(effect, Happened):
                 self._happened(effect)
             else:
@@ -154,7 +154,7 @@ class Runtime(Generic[S]):
             shard.committed(turn, note)
             self.carry_out(turn.effects, now_ms)
 
-    def _be_patient(self, shard: S, now_ms: int) -> None:
+    def _arm_commit_timeout(self, shard: S, now_ms: int) -> None:
         turn = shard.turn(now_ms)
         shard.uncommitted(turn)
         self.carry_out(turn.effects, now_ms)

@@ -103,7 +103,7 @@ class Shard(ABC, Generic[R]):
             return self.waiting.popleft()[1]
         return None
 
-    def give_up_below(self, turn: Turn, end: int, code: ErrorCode) -> None:
+    def fail_pending_below(self, turn: Turn, end: int, code: ErrorCode) -> None:
         """Calls that wait for records below `end` hear that the outcome is unknown; they may be committed yet."""
         while self.waiting and self.waiting[0][0] <= end:
             self.abandoned(turn, self.waiting.popleft()[1], code)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from kbroker.log.cold import NotReadyError
+from kbroker.log.index_warmup import NotReadyError
 from kbroker.log.isolation import LOG_END
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
 from protocol.records import Record

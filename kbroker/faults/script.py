@@ -138,8 +138,8 @@ class Fault:
             raise UsageError(f"{self!r} holds nothing: write .hold() before .release()")
         self._left = []
         self.is_released = True
-        for let_go in self.on_release:
-            let_go()
+        for close_files in self.on_release:
+            close_files()
 
     def disconnect(self, *, after: bool = False) -> Self:
         """Hang up instead of answering."""

@@ -118,7 +118,7 @@ class GroupShard(Shard[GroupsRecord]):
             self._forget_old_offsets(turn)
             return
         if key.kind == "commit":
-            self._lose_patience(turn)
+            self._commit_timed_out(turn)
             return
         group = self.groups.get(key.name)
         if group is None:
@@ -332,9 +332,9 @@ class GroupShard(Shard[GroupsRecord]):
 
     def uncommitted(self, turn: Turn) -> None:
         """See Shard.uncommitted: no request waits longer than offsets.commit.timeout.ms."""
-        self._be_patient(turn, self.waiting[-1][0])
+        self._arm_commit_timeout(turn, self.waiting[-1][0])
 
-    def _be_patient(self, turn: Turn, end: int) -> None:
+    def _arm_commit_timeout(self, turn: Turn, end: int) -> None:
         patience = self._patience
         if patience and patience[-1][1] >= end:
             return
@@ -342,11 +342,11 @@ class GroupShard(Shard[GroupsRecord]):
             turn.set_timer("commit", "", self.config.offsets_commit_timeout_ms)
         patience.append((turn.now_ms + self.config.offsets_commit_timeout_ms, end))
 
-    def _lose_patience(self, turn: Turn) -> None:
+    def _commit_timed_out(self, turn: Turn) -> None:
         patience = self._patience
         while patience and patience[0][0] <= turn.now_ms:
             self.given_up_below = patience.popleft()[1]
-            self.give_up_below(turn, self.given_up_below, ErrorCode.REQUEST_TIMED_OUT)
+            self.fail_pending_below(turn, self.given_up_below, ErrorCode.REQUEST_TIMED_OUT)
         if self._doubtful_below <= self.given_up_below:
             self._count_below(self._doubtful_below)
         if patience:
@@ -419,7 +419,7 @@ class GroupShard(Shard[GroupsRecord]):
         """See Shard.loaded."""
         if self._on_the_way:
             self._doubtful_below = self._on_the_way[-1][0] + 1
-            self._be_patient(turn, self._doubtful_below)
+            self._arm_commit_timeout(turn, self._doubtful_below)
         for group in list(self.groups.values()):
             if _is_gone(group) and not group.offsets:
                 del self.groups[group.group_id]  # its offsets were there, and went

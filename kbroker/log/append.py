@@ -15,7 +15,7 @@ from kbroker.config.limits import NAMED_RECORDS, OPENED_AT_ONCE_BYTES, RECORDS_P
 from kbroker.log.config import LogConfig
 from kbroker.log.errors import RefusedRecordsError
 from kbroker.log.old_formats import refuse_in_old_format, stamped
-from kbroker.log.producers import BatchSpan, Marker, Origin, Producers
+from kbroker.log.producer_state import BatchSpan, Marker, Origin, Producers
 from kbroker.log.scan import SMALLEST_BYTES, header_at, is_intact
 from kbroker.ports import Buffer
 from protocol.errors import ErrorCode, KafkaError

@@ -26,7 +26,6 @@ from kbroker.log.errors import (
 from kbroker.log.facts import LogDirectoryFailed, LogFlushed, Notice
 from kbroker.log.folder import OpenFiles, make_dirs, put_aside
 from kbroker.log.jobs import DeleteJob, FlushJob, SyncJob
-from kbroker.log.known_producers import KnownProducers
 from kbroker.log.log import Log
 from kbroker.log.log_jobs import Job, Later
 from kbroker.log.metaproperties import MetaProperties, format_meta_properties
@@ -44,6 +43,7 @@ from kbroker.log.names import (
     TopicPartition,
     folder_name_in_state,
 )
+from kbroker.log.producer_limits import ProducerLimits
 from kbroker.log.recovery import open_log
 from kbroker.log.sealed import seal
 from kbroker.ports import Disk, Lock, Random
@@ -205,7 +205,7 @@ class LogDirectory:
         random: Random,
         path: str,
         open_files: OpenFiles,
-        known_producers: KnownProducers,
+        producer_limits: ProducerLimits,
         directories: Sequence[LogDirectory],
         busy: dict[LogDirectory, None],
         tell: Callable[[object], None],
@@ -231,7 +231,7 @@ class LogDirectory:
         self.is_outdated = False  # partitions came or went: the checkpoints are to say so
         self.durable_points: Mapping[tuple[str, int], int] = {}
         self._random = random
-        self._known_producers = known_producers
+        self._known_producers = producer_limits
         self._directories = directories
         self._busy = busy
         self._tell = tell

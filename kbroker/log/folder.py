@@ -46,7 +46,7 @@ class Opened(Protocol):
 
     touched: bool
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         """Close, or leave to its last holder, what was opened."""
         ...
 
@@ -81,7 +81,7 @@ class OpenFiles:
                 oldest.touched = oldest is owner
                 owners[oldest] = None
             else:
-                oldest.let_go()
+                oldest.close_files()
 
     def closed(self, owner: Opened) -> None:
         """Forget a descriptor that its owner gave up by itself."""

@@ -90,7 +90,7 @@ class _Index:
         self.touched = True
         return view
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         """Give the map, and the descriptor that it holds, back."""
         self._view = None
 

@@ -34,7 +34,7 @@ from kbroker.log.folder import Folder
 from kbroker.log.index import MAX_RELATIVE_OFFSET
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
 from kbroker.log.jobs import DeleteJob, FlushJob, Truncated
-from kbroker.log.producers import Marker, Origin, Producers
+from kbroker.log.producer_state import Marker, Origin, Producers
 from kbroker.log.reads import LogReads
 from kbroker.log.replay import replay_producers
 from kbroker.log.segment import ASK_FIRST, Segment, draw_jitter, parts_of

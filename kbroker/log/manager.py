@@ -32,7 +32,6 @@ from kbroker.log.directory import DirectoryRefusedError, LogDirectory, Truncate,
 from kbroker.log.errors import OutOfDescriptorsError, fault_of, lacks_descriptors, storage_error
 from kbroker.log.facts import LogTruncated
 from kbroker.log.folder import OpenFiles
-from kbroker.log.known_producers import KnownProducers
 from kbroker.log.log import Log
 from kbroker.log.log_jobs import FLUSH, PRODUCER_EXPIRY, Job, ManagerConfig, RunAll, Timers, one_after_another
 from kbroker.log.log_loader import LoadProgress
@@ -44,7 +43,8 @@ from kbroker.log.names import (
     folder_name,
     name_too_long,
 )
-from kbroker.log.producers import Producers
+from kbroker.log.producer_limits import ProducerLimits
+from kbroker.log.producer_state import Producers
 from kbroker.ports import Disk, Random
 from kbroker.tables import shrink
 from protocol.errors import ErrorCode, KafkaError
@@ -113,7 +113,7 @@ class LogManager:
         limit = max(2, config.open_files // len(paths))
         self.directories: list[LogDirectory] = []
         self.busy: dict[LogDirectory, None] = {}
-        self._known_producers = known = KnownProducers(self._producers)
+        self._known_producers = known = ProducerLimits(self._producers)
         for path in paths:
             files = OpenFiles(limit)
             self.directories.append(

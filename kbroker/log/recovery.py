@@ -26,7 +26,7 @@ from kbroker.log.index import MAX_RELATIVE_OFFSET
 from kbroker.log.jobs import remove_if_there, sync_if_there
 from kbroker.log.log import Log
 from kbroker.log.names import LEADER_EPOCHS, PARTITION_FILES, SegmentFile, SegmentPart, parse_segment_file_name
-from kbroker.log.producers import Producers
+from kbroker.log.producer_state import Producers
 from kbroker.log.replay import replay_batch, replay_producers
 from kbroker.log.scan import WALK_BYTES, headers, intact_batches
 from kbroker.log.sealed import aborted_checksum, indices_checksum, segments_checksum

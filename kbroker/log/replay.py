@@ -9,7 +9,7 @@ from bisect import bisect_right
 from operator import attrgetter
 
 from kbroker.log.append import marker_of
-from kbroker.log.producers import CompletedTransaction, Producers
+from kbroker.log.producer_state import CompletedTransaction, Producers
 from kbroker.log.segment import Segment
 from protocol.records.batch import (
     ATTRIBUTES,

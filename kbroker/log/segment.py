@@ -11,13 +11,13 @@ from contextlib import suppress
 from struct import Struct
 
 from kbroker.log.aborted import AbortedIndex, AbortedTransaction
-from kbroker.log.cold import ColdJob, NotReadyError, RepairJob, WarmJob
 from kbroker.log.config import LogConfig
 from kbroker.log.folder import Folder
 from kbroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex
+from kbroker.log.index_warmup import ColdJob, NotReadyError, RepairJob, WarmJob
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.names import SegmentPart
-from kbroker.log.producers import CompletedTransaction
+from kbroker.log.producer_state import CompletedTransaction
 from kbroker.log.scan import CHUNK_BYTES, SMALLEST_BYTES, header_at, headers
 from kbroker.ports import Buffer, File, Random
 from protocol.errors import ErrorCode, KafkaError
@@ -203,7 +203,7 @@ class Segment:
         """The aborted transactions, None where none ever was."""
         return self._aborted
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         """Give the descriptor back; regions and fsyncs under way keep theirs."""
         self._file = None
 

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.folder import Folder
 from kbroker.log.jobs import remove_if_there
-from kbroker.log.producers import Producers
+from kbroker.log.producer_state import Producers
 
 
 class Snapshots:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from kbroker.log.cold import TouchJob, warm_times
+from kbroker.log.index_warmup import TouchJob, warm_times
 from kbroker.log.scan import headers
 from protocol.errors import KafkaError
 from protocol.namedtuple import NamedTuple

@@ -1,6 +1,6 @@
 """This broker's image of the cluster: brokers, topics, leaders, as the controller last told it by UpdateMetadata.
 
-Fed by `broker/control_requests.py`; read for Metadata answers and by parts that look for a leader or a topic. It is
+Fed by `broker/controller_requests.py`; read for Metadata answers and by parts that look for a leader or a topic. It is
 eventually right, never asked to decide anything, and keeps the very structs of the requests. `memo` holds what readers
 have worked out of it and forgets everything at each update, since any answer may depend on any broker's being alive.
 """

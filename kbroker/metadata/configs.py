@@ -1,7 +1,7 @@
 """The settings in force on this broker: its own, and each topic's, as they change while it runs.
 
 Holds what `/config` says, once read, over the static values; resolving is `kbroker.config`'s business. All parts read
-`configs.broker.some_setting` afresh instead of keeping it. `broker/control_requests.py` fills in a topic's
+`configs.broker.some_setting` afresh instead of keeping it. `broker/controller_requests.py` fills in a topic's
 settings before its first partition appears here, the change notices keep them right.
 """
 

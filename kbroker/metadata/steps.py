@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from kbroker.metadata.doubt import Asking, is_in_doubt, resolve
+from kbroker.metadata.ambiguous_writes import Asking, is_in_doubt, resolve
 from kbroker.ports import (
     TO_CONTROLLER,
     MetadataStore,

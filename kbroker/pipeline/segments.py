@@ -20,7 +20,7 @@ from kbroker.log.aborted import parse_aborted
 from kbroker.log.checkpoints import parse_offsets
 from kbroker.log.errors import CorruptFileError
 from kbroker.log.names import parse_folder_name, parse_segment_file_name
-from kbroker.log.producers import parse_snapshot
+from kbroker.log.producer_state import parse_snapshot
 from kbroker.pipeline.columns import Span, decoded, end_of_batches, note_transactions, size_of_batch
 from kbroker.pipeline.errors import PipelineError
 from protocol.namedtuple import NamedTuple

@@ -78,7 +78,7 @@ class Asked(NamedTuple):
     last_epoch: int  # of the records before the offset
 
 
-class Following:
+class PartitionFetchState:
     """One partition on its way. due_ms: not to be asked for before. look: LATEST or EARLIEST while that is looked for.
 
     begins: before it is asked for, its log is to be cut to its high watermark. is_cut: its log is being cut back.
@@ -123,12 +123,12 @@ class Fetcher:
         self.purpose = purpose
         self._broker_id = broker_id
         self._replicas = replicas
-        self._following: dict[Partition, Following] = {}
+        self._following: dict[Partition, PartitionFetchState] = {}
         self._without_ids: dict[Partition, None] = {}
-        self._changed: dict[Following, None] = {}  # to be named by the next request, or forgotten
-        self._resting: dict[Following, None] = {}  # with a due_ms that has not come
-        self._looking: dict[Following, None] = {}
-        self._named: dict[Key, Following] = {}  # of the session
+        self._changed: dict[PartitionFetchState, None] = {}  # to be named by the next request, or forgotten
+        self._resting: dict[PartitionFetchState, None] = {}  # with a due_ms that has not come
+        self._looking: dict[PartitionFetchState, None] = {}
+        self._named: dict[Key, PartitionFetchState] = {}  # of the session
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._uses_ids = True
@@ -147,7 +147,7 @@ class Fetcher:
         Else another fetcher has followed it in this one, and what the log has is the leader's.
         """
         self.leave(partition)
-        following = self._following[partition] = Following(partition)
+        following = self._following[partition] = PartitionFetchState(partition)
         if partition.topic_id == ZERO_UUID:
             self._without_ids[partition] = None
         self._changed[following] = None
@@ -158,7 +158,7 @@ class Fetcher:
         if following.begins:
             self._begin(following, 0)
 
-    def _begin(self, following: Following, retry_ms: int) -> None:
+    def _begin(self, following: PartitionFetchState, retry_ms: int) -> None:
         """No epoch says how far a log agrees with the leader's: what is committed does."""
         own = following.partition.log
         if own is not None:
@@ -289,7 +289,7 @@ class Fetcher:
             topics.append((name, topic_id, parts))
         return cast("list[Any]", parts)
 
-    def _must_wait(self, following: Following) -> bool:
+    def _must_wait(self, following: PartitionFetchState) -> bool:
         """Also for an fsync that flush.messages asks for: the next fetch says that the follower has what came."""
         own = following.partition.log
         is_written = own is None or not own.awaits_flush
@@ -347,7 +347,7 @@ class Fetcher:
         else:
             self._session_epoch = 1 if self._session_epoch == LARGEST_EPOCH else self._session_epoch + 1
 
-    def _is_answer(self, following: Following) -> bool:
+    def _is_answer(self, following: PartitionFetchState) -> bool:
         """Whether what was asked would be asked again: else the log, or the epoch, was changed meanwhile."""
         partition, own = following.partition, following.partition.log
         if self._following.get(partition) is not following or own is None or self._must_wait(following):
@@ -362,7 +362,7 @@ class Fetcher:
         is_new: bool = data[HIGH_WATERMARK] > own.high_watermark or data[LOG_START_OFFSET] > own.log_start_offset
         return is_new and not data[RECORDS]
 
-    def _take(self, following: Following, data: Flat, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
+    def _take(self, following: PartitionFetchState, data: Flat, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
         """data: the fields of PartitionData."""
         code, (epoch, end_offset), records = ErrorCode.of(data[ERROR_CODE]), data[DIVERGING_EPOCH], data[RECORDS]
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -385,20 +385,20 @@ class Fetcher:
                 log.error("%r: what its leader %d sent is refused: %s", following, self.leader_id, error)
                 self._rest([following], now_ms + backoff_ms)
 
-    def _append_answer(self, following: Following, records: memoryview, now_ms: int, wall_ms: int) -> None:
+    def _append_answer(self, following: PartitionFetchState, records: memoryview, now_ms: int, wall_ms: int) -> None:
         partition = following.partition
         self._replicas.append_as_follower(partition, records, wall_ms)
         self._name_last(following)
         if partition.is_throttled_follower:
             self._replicas.throttles.followers.note(len(records), now_ms)
 
-    def _name_last(self, following: Following) -> None:
+    def _name_last(self, following: PartitionFetchState) -> None:
         """Of who had records: without a session, a leader fills each answer in the order of the request."""
         self._changed.pop(following, None)
         self._changed[following] = None
         self._following[following.partition] = self._following.pop(following.partition)
 
-    def _follow_bounds(self, following: Following, high_watermark: int, log_start_offset: int) -> None:
+    def _follow_bounds(self, following: PartitionFetchState, high_watermark: int, log_start_offset: int) -> None:
         own = following.partition.log
         assert own is not None, following
         following.is_caught_up = own.log_end_offset >= high_watermark
@@ -406,7 +406,7 @@ class Fetcher:
         if own.log_start_offset != following.told_start:  # DeleteRecords waits for all replicas to say so
             self._changed[following] = None
 
-    def _append(self, following: Following, records: memoryview, now_ms: int, wall_ms: int) -> None:
+    def _append(self, following: PartitionFetchState, records: memoryview, now_ms: int, wall_ms: int) -> None:
         """What was held while the log was emptied."""
         try:
             self._replicas.append_as_follower(following.partition, records, wall_ms)
@@ -414,7 +414,7 @@ class Fetcher:
             log.error("%r: %s", following, error)
             self._rest([following], now_ms + 1)
 
-    def _rest(self, those: Iterable[Following], due_ms: int) -> None:
+    def _rest(self, those: Iterable[PartitionFetchState], due_ms: int) -> None:
         """Do not ask for these before a time."""
         for following in those:
             following.due_ms = due_ms
@@ -423,7 +423,7 @@ class Fetcher:
 
     # -- cutting
 
-    def _diverged(self, following: Following, epoch: int, end_offset: int, retry_ms: int) -> None:
+    def _diverged(self, following: PartitionFetchState, epoch: int, end_offset: int, retry_ms: int) -> None:
         """Cut to where the leader's log and ours can agree; the next fetch says whether they do.
 
         epoch, end_offset: the leader's, of the last epoch that both know.
@@ -444,7 +444,7 @@ class Fetcher:
 
     def _truncate(
         self,
-        following: Following,
+        following: PartitionFetchState,
         offset: int,
         retry_ms: int,
         *,
@@ -463,7 +463,7 @@ class Fetcher:
         return following.is_cut
 
     def _begin_within_a_batch(
-        self, following: Following, first_offset: int, records: memoryview, retry_ms: int
+        self, following: PartitionFetchState, first_offset: int, records: memoryview, retry_ms: int
     ) -> None:
         """The leader's log starts within the batch that it sent: an empty log may start there, too (DeleteRecords)."""
         own = following.partition.log
@@ -514,7 +514,7 @@ class Fetcher:
                 del self._looking[following]
                 self._back_in_range(following, own, part.offset, now_ms + backoff_ms)
 
-    def _back_in_range(self, following: Following, own: Log, offset: int, retry_ms: int) -> None:
+    def _back_in_range(self, following: PartitionFetchState, own: Log, offset: int, retry_ms: int) -> None:
         """offset: where the leader's log ends, if that is before our end; else where it begins."""
         is_behind_us = following.look == LATEST
         if is_behind_us:

@@ -1,6 +1,6 @@
 """All replicas on this broker, by topic and index, and what the controller wants of them.
 
-Called by API handlers to find a partition, and by `broker/control_requests.py` with the controller's LeaderAndIsr
+Called by API handlers to find a partition, and by `broker/controller_requests.py` with the controller's LeaderAndIsr
 and StopReplica requests, which create, lead, follow and delete replicas. Owns the map, not a partition's state.
 Partitions that moved are in `touched` until the core takes them: parked requests under them are looked at again.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig, TopicConfig
     from kbroker.log.append import AppendPlan
     from kbroker.log.manager import LogManager
-    from kbroker.log.producers import Marker, Origin
+    from kbroker.log.producer_state import Marker, Origin
     from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock
     from kbroker.replica.partition import Proposal
@@ -157,7 +157,7 @@ class ReplicaManager:
         One that is not in sync, and was caught up, holds the high watermark no longer once it lags, or is dead.
         """
         for partition in self.partitions.values():
-            if partition.is_held_up and partition.advance_high_watermark():
+            if partition.has_replication_lag and partition.advance_high_watermark():
                 self.touched.append(partition)
             if partition.followers and partition.maybe_shrink_isr(now_ms):
                 log.info("%s-%d: in sync are %s of %s", *_shrunk(partition))
@@ -266,7 +266,7 @@ class ReplicaManager:
             partition.topic_id = topic_id
         log_config = self._of_logs(config)
         if partition.log is None:
-            self._set_stranger_aside(partition, is_new=is_new)
+            self._move_stray_aside(partition, is_new=is_new)
             partition.log = self._logs.get_or_create(
                 partition.topic,
                 partition.index,
@@ -277,7 +277,7 @@ class ReplicaManager:
             )
         self._logs.reconfigure(partition.topic, partition.index, log_config)  # it may be older than what is known now
 
-    def _set_stranger_aside(self, partition: Partition, *, is_new: bool) -> None:
+    def _move_stray_aside(self, partition: Partition, *, is_new: bool) -> None:
         """After a power cut, the folder of a deleted topic can stand where another of its name is to be.
 
         The renaming that took it away was not durable yet. Its records are not this topic's: as a stray it is kept, and
@@ -316,7 +316,7 @@ class ReplicaManager:
         for partition in self.of_topic(topic):
             self._set(partition, config)
             self._logs.reconfigure(topic, partition.index, log_config)
-            if partition.is_held_up and partition.advance_high_watermark():
+            if partition.has_replication_lag and partition.advance_high_watermark():
                 self.touched.append(partition)
 
     def _of_logs(self, config: TopicConfig) -> LogConfig:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kbroker.log.append import AppendPlan, Opener
     from kbroker.log.epochs import EpochEnd
     from kbroker.log.log import Log
-    from kbroker.log.producers import Marker, Origin
+    from kbroker.log.producer_state import Marker, Origin
     from kbroker.log.reads import Fetched
     from kbroker.replica.followers import InSyncRules
 
@@ -186,7 +186,7 @@ class Partition:
         self._knows_all_in_sync = self.followers.keys() >= set(self.isr) - {self.broker_id}
 
     @property
-    def is_held_up(self) -> bool:
+    def has_replication_lag(self) -> bool:
         """Whether there are records that are not committed yet, and this is the leader."""
         return self.is_leader and self.log is not None and self.log.high_watermark < self.log.log_end_offset
 
@@ -199,10 +199,10 @@ class Partition:
         if not self.is_leader or self.is_under_min_isr:
             return False
         before = log.high_watermark
-        everywhere = self._everywhere(log)
+        everywhere = self._min_isr_end_offset(log)
         return everywhere > before and log.set_high_watermark(everywhere) != before
 
-    def _everywhere(self, log: Log) -> int:
+    def _min_isr_end_offset(self, log: Log) -> int:
         """Up to where all have the log that are in sync, or about to be."""
         end_offset = log.log_end_offset
         if self.isr == self._alone and not self.followers:

@@ -23,9 +23,9 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from kbroker.broker.address_authorizer import AddressAuthorizer
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.broker import Broker
-from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.broker.facts import BrokerConfigChanged, EndpointsChanged, FactQueue, JobDone, Leave, tell_of_end
 from kbroker.broker.jobs import Errand, Job, Owner
 from kbroker.config import (
@@ -63,7 +63,7 @@ from kbroker.timing import Scheduler
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.runtime.introduction import Introduction
+    from kbroker.runtime.cluster_id_lookup import ClusterIdLookup
     from kbroker.runtime.monitoring import Monitoring
     from kbroker.runtime.peers import SocketPeers
     from kbroker.runtime.tls import Tls
@@ -252,9 +252,9 @@ class Node:
         """A thread that waits for a compaction beside the broker is not one that fsyncs have to wait for."""
         return THREADS + (config.log_cleaner_threads if self._host.begin_compaction else 0)
 
-    def _meet_ensemble(self, given_up: Callable[[], object]) -> Introduction:
+    def _meet_ensemble(self, given_up: Callable[[], object]) -> ClusterIdLookup:
         """Wait until an ensemble has said which cluster this is. Raises: StartupError if it is another one."""
-        from kbroker.runtime.introduction import Introduction
+        from kbroker.runtime.cluster_id_lookup import ClusterIdLookup
         from kbroker.runtime.zookeeper import ZooKeeperStore  # kazoo costs a lone broker's start a tenth
         from kbroker.runtime.zookeeper_security import security_of
 
@@ -274,7 +274,7 @@ class Node:
         except ValueError as error:
             raise StartupError(str(error)) from None
         above = None if self._has_id else config.reserved_broker_max_id
-        introduction = Introduction(self._store, self._stored_cluster_id, self.cluster_id, above=above)
+        introduction = ClusterIdLookup(self._store, self._stored_cluster_id, self.cluster_id, above=above)
         self._receive = introduction.handle
         self._loop.run_until(lambda: introduction.is_over or given_up())
         if introduction.fault:
@@ -552,7 +552,7 @@ class Node:
         listener = broker.auth_helper.control_listener = self.listeners.control_plane or ""
         if broker.auth_helper.authorizer is None:
             alone = isinstance(self._store, EmbeddedStore)
-            broker.auth_helper.authorizer = BrokersOnly(
+            broker.auth_helper.authorizer = AddressAuthorizer(
                 broker.plane, addresses_of, look_up, broker.tell, alone=alone, control_listener=listener
             )
         if self._sasl:

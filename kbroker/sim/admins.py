@@ -32,7 +32,7 @@ NOT_YET = RETRIABLE | {
 }
 
 
-class Founder(Router):
+class TopicCreator(Router):
     """Makes the topics of its world, again and again until all are there; then tells their ids."""
 
     topics: Sequence[Topic] = ()

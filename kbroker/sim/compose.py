@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kbroker.broker.address_authorizer import AddressAuthorizer
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
-from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.broker.facts import FactQueue
 from kbroker.config import ONE_BROKER, BrokerLayers, Given
 from kbroker.metadata.configs import Configs
@@ -38,7 +38,7 @@ def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
             ensemble.end_session(session)
         broker = join(machine)
         if broker.auth_helper.authorizer is None:
-            broker.auth_helper.authorizer = BrokersOnly(
+            broker.auth_helper.authorizer = AddressAuthorizer(
                 broker.plane, lambda host: [host], broker.give, broker.tell, alone=True, control_listener=""
             )
         return broker

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kbroker.metadata.cache import TRANSACTION_STATE
-from kbroker.sim.admins import Founder
+from kbroker.sim.admins import TopicCreator
 from kbroker.sim.checks import Checks
 from kbroker.sim.committed import CommittedReader
 from kbroker.sim.compose import alone, one_of_several
@@ -136,7 +136,7 @@ class ExactlyOnce:
     def _people(self, chance: random.Random) -> None:
         orders, counts, both = self.topics
         given = self.world, self.net, self.machines, self.checks
-        founder = Founder("founder", *given)
+        founder = TopicCreator("founder", *given)
         founder.topics = self.topics
         self.source = Producer("orders", *given)
         self.source.topics, self.source.idempotent, self.source.acks = [orders], True, -1

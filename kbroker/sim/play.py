@@ -28,7 +28,7 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kbroker.sim.admins import Founder
+from kbroker.sim.admins import TopicCreator
 from kbroker.sim.checks import Checks
 from kbroker.sim.client import Client, Lost, Script
 from kbroker.sim.compose import alone, one_of_several
@@ -207,7 +207,7 @@ class Stage:
         if not all(came_up):
             return
         if self.topics and not self.checks.catalogue.ids:
-            founder = Founder("founder", self.world, self.net, self.machines, self.checks)
+            founder = TopicCreator("founder", self.world, self.net, self.machines, self.checks)
             founder.fixed_versions = dict(VERSIONS)
             founder.topics = self.topics
             founder.start()

@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.metadata.store import decode_state, state_path
-from kbroker.sim.admins import Founder
+from kbroker.sim.admins import TopicCreator
 from kbroker.sim.checks import FOREVER, Checks
 from kbroker.sim.compose import one_of_several
 from kbroker.sim.consumers import Consumer
@@ -293,7 +293,7 @@ class ReplicatedSwarm:
         for machine in self.machines:
             self.checks.watch(machine)
         self.world.watchers.append(self.checks.look)
-        founder = Founder("founder", self.world, self.net, self.machines, self.checks)
+        founder = TopicCreator("founder", self.world, self.net, self.machines, self.checks)
         founder.topics = self.all_topics
         self.producers = [self._producer(number) for number in range(chance.randint(1, 3))]
         self.consumers = [self._consumer(number) for number in range(chance.randint(1, 2))]

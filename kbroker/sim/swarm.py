@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kbroker.sim.admins import Founder
+from kbroker.sim.admins import TopicCreator
 from kbroker.sim.checks import FOREVER, Checks
 from kbroker.sim.compose import LOG_DIR, OTHER_LOG_DIR, alone, one_of_several
 from kbroker.sim.consumers import Consumer
@@ -83,7 +83,7 @@ class Swarm:
         self.members = [
             self._member(number, group, chance) for group in range(chance.randint(0, 2)) for number in range(3)
         ]
-        founder = Founder("founder", self.world, self.net, self.machines, self.checks)
+        founder = TopicCreator("founder", self.world, self.net, self.machines, self.checks)
         founder.topics = self.topics
         self.keepers = [self._keeper(chance)] if chance.random() < 0.6 else []
         self.clients: list[Client] = [founder, *self.producers, *self.consumers, *self.members, *self.keepers]

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 from kbroker.coordinator import Caller, Effect, Runtime, Turn
 from kbroker.txn import Producer
-from kbroker.txn.makers import has_room
 from kbroker.txn.shard import TransactionShard, WriteMarkers
 from kbroker.txn.state import DEAD, State, TopicPartition, Transaction
+from kbroker.txn.transactional_id_limits import has_room
 from protocol.errors import ErrorCode
 from protocol.messages.transactions import (
     AddOffsetsToTxnResponse,

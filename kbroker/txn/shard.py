@@ -18,9 +18,9 @@ from kbroker.config.limits import MARKER_RETRY_MS
 from kbroker.coordinator import Caller, Shard, Store, TimerKey, Turn
 from kbroker.coordinator.effects import Call
 from kbroker.txn import Producer, records, rules
-from kbroker.txn.makers import Makers
 from kbroker.txn.records import TransactionRecord
 from kbroker.txn.state import PREPARE_ABORT, PREPARED, RAISES, TopicPartition, Transaction
+from kbroker.txn.transactional_id_limits import Makers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import Message
 from protocol.namedtuple import NamedTuple

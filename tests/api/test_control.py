@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker.control_requests import REPLICAS_AT_ONCE
+from kbroker.broker.controller_requests import REPLICAS_AT_ONCE
 from kbroker.metadata.store import PRODUCER_ID_BLOCK, config_path, decode_producer_id_block, encode_config
 from kbroker.ports import Create
 from kbroker.timing.scheduler import FIRST_STEPS

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from kbroker.core import EXPIRED
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode
 from protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

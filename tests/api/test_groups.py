@@ -13,7 +13,7 @@ from kbroker.coordinator.store import SLICE_BYTES
 from kbroker.core import EXPIRED
 from kbroker.log.errors import UnforeseenError
 from kbroker.log.log import Log
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID

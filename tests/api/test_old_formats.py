@@ -11,7 +11,7 @@ import pytest
 from kbroker.core import Closed
 from kbroker.log.down_convert import DownConvertJob
 from kbroker.log.errors import UnforeseenError
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records import Record, legacy

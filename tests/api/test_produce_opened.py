@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from kbroker.broker.openings import Openings
+from kbroker.broker.decompression import Decompression
 from kbroker.core import EXPIRED
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -109,7 +109,7 @@ def test_lookups_by_time_stand_in_line_with_them(world: World) -> None:
     first, second = world.client(), world.client()
     first.send(list_offsets(5), 7)
     second.send(many([BOMB]), 9)
-    waiting = len(world.broker.openings)
+    waiting = len(world.broker.decompression)
     world.disk_is_busy = False
     world.settle()
     assert (waiting, first.look() != {}, second.look() != {}) == (1, True, True)
@@ -123,11 +123,11 @@ def test_addresses_have_their_turn_one_after_the_other() -> None:
         def finished(self, job: object, error: OSError | None, now_ms: int) -> None:
             ended.append(job)
 
-    openings = Openings(lambda job, owner: given.append(job))
+    decompression = Decompression(lambda job, owner: given.append(job))
     for address, job in (("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("c", "c1")):
-        openings.add(address, job, Owner())  # type: ignore[arg-type]
+        decompression.add(address, job, Owner())  # type: ignore[arg-type]
     for at in range(5):
-        openings.finished(given[at], None, 0)  # type: ignore[arg-type]
+        decompression.finished(given[at], None, 0)  # type: ignore[arg-type]
     assert given == ended == ["a1", "a2", "b1", "c1", "a3"]
 
 

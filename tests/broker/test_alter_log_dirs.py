@@ -14,7 +14,7 @@ from kbroker.log.directory import Flush, Truncate
 from kbroker.log.future_logs import CloseJob
 from kbroker.log.log import Log
 from kbroker.log.names import TopicPartition
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.sim.disk import PowerLoss
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest

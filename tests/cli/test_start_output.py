@@ -162,7 +162,7 @@ def test_a_start_loads_nothing_that_most_brokers_never_need(tmp_path: Path) -> N
 
 def test_records_in_and_out_load_nothing_of_groups_transactions_and_other_brokers(tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, produce_and_fetch)
-    assert {"kbroker.api.verification", "kbroker.api.fetch_reader"} <= loaded  # by the handlers of both
+    assert {"kbroker.api.transaction_verification", "kbroker.api.fetch_reader"} <= loaded  # by the handlers of both
     assert loaded & OF_OTHERS == set()
 
 

@@ -11,7 +11,7 @@ from kbroker.log.log import Log
 from kbroker.log.log_jobs import ManagerConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.names import TopicPartition
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.sim.disk import SimDisk
 from protocol.records import Record, legacy
 from protocol.records.batch import MAGIC, MAGIC_AT

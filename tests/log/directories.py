@@ -9,7 +9,7 @@ from kbroker.log.config import LogConfig
 from kbroker.log.log import Log
 from kbroker.log.log_jobs import ManagerConfig
 from kbroker.log.manager import LogManager, open_logs
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.ports import Disk
 from kbroker.sim.clock import SimRandom
 from kbroker.timing import Scheduler

@@ -10,7 +10,7 @@ import pytest
 from kbroker.log.aborted import AbortedIndex, AbortedTransaction, parse_aborted
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.folder import Folder, OpenFiles
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from tests.log.worlds import FOLDER, NOW, batch, fetch, marker, new_disk, open_at
 
 ENTRIES = [AbortedTransaction(7, 10, 20, 15), AbortedTransaction(8, 15, 30, 31), AbortedTransaction(7, 40, 50, 51)]

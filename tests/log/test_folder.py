@@ -10,7 +10,7 @@ class Owner:
         self.touched = False
         self.is_open = True
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         self.is_open = False
 
 

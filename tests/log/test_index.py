@@ -155,5 +155,5 @@ def test_the_position_above_another_is_found() -> None:
 def test_a_map_that_was_given_back_is_made_again() -> None:
     index = offsets(600)
     before = index.lookup(3333)
-    index.let_go()
+    index.close_files()
     assert index.lookup(3333) == before

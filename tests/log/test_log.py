@@ -11,7 +11,7 @@ from kbroker.log.errors import RefusedRecordsError
 from kbroker.log.facts import SegmentsDeleted
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, TXN_COMMITTED
 from kbroker.log.prepare import prepare
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record
 from protocol.records.batch import BatchHeader, unpack_header

@@ -19,7 +19,7 @@ from kbroker.log.log_loader import LoadProgress, stored_identity
 from kbroker.log.manager import LogManager, open_logs
 from kbroker.log.metaproperties import MetaProperties, parse_meta_properties
 from kbroker.log.names import CLEANER_OFFSETS, LOG_START_OFFSETS, TopicPartition
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
 from kbroker.timing import Scheduler

@@ -9,7 +9,7 @@ from kbroker.log.append import UnpreparedError
 from kbroker.log.config import LogConfig
 from kbroker.log.log import Log
 from kbroker.log.prepare import prepare
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from protocol.errors import ErrorCode
 from protocol.records import Record, legacy
 from protocol.records.content import build_batch

@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.log.config import LogConfig
 from kbroker.log.log import Log
-from kbroker.log.producers import Marker, Origin
+from kbroker.log.producer_state import Marker, Origin
 from protocol.errors import ErrorCode
 from protocol.records.batch import TRANSACTIONAL
 from protocol.records.content import build_plain, parse_set

@@ -7,7 +7,7 @@ import pytest
 from kbroker.log.append import must_prepare
 from kbroker.log.config import LogConfig
 from kbroker.log.prepare import COPIED_BYTES, is_small, prepare
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError, legacy
 from protocol.records.content import build_batch, parse_set

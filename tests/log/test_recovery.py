@@ -9,7 +9,7 @@ import pytest
 from kbroker.log.config import LogConfig
 from kbroker.log.errors import NewerFormatError
 from kbroker.log.folder import OpenFiles
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.log.recovery import RecoveryProgress, open_log
 from kbroker.log.times import Found
 from kbroker.sim.clock import SimRandom

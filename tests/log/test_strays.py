@@ -9,7 +9,7 @@ import pytest
 from kbroker.log.config import LogConfig
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.log.manager import LogManager
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.sim.disk import SimDisk
 from tests.log.managers import TOPIC_ID, append, create, names, notices, run_jobs, start
 from tests.log.worlds import NOW, all_offsets, batch, marker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.replica.facts import InSyncProposed
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode, KafkaError

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode, KafkaError

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker.brokers_only import BrokersOnly
+from kbroker.broker.address_authorizer import AddressAuthorizer
 from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.config import Given
 from kbroker.ports import TO_CONTROLLER, Clock, Endpoint
@@ -225,7 +225,7 @@ def test_a_look_up_of_who_is_a_broker_is_no_work_for_the_disk(
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     only = node.broker.auth_helper.authorizer
-    assert isinstance(only, BrokersOnly)
+    assert isinstance(only, AddressAuthorizer)
     only._learn(frozenset({"broker-2.example"}))
     node.server.settle()
     loop.run_until(lambda: asked)
@@ -249,7 +249,7 @@ def test_a_look_up_of_who_is_a_broker_that_ends_as_nobody_foresaw_is_over(
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     monkeypatch.setattr(loop, "failed", lambda error: asked.append(repr(error)))
     only = node.broker.auth_helper.authorizer
-    assert isinstance(only, BrokersOnly)
+    assert isinstance(only, AddressAuthorizer)
     only._learn(frozenset({"broker-2.example"}))
     only._is_broker("192.0.2.7")
     node.server.settle()

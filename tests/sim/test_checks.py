@@ -7,7 +7,7 @@ import pytest
 from kbroker.broker.control_sender import ControlSender
 from kbroker.controller.context import Context
 from kbroker.log.jobs import FlushJob
-from kbroker.log.producers import Producers
+from kbroker.log.producer_state import Producers
 from kbroker.metadata.requester import Asked
 from kbroker.ports import PeerAnswer, PeerEvent
 from kbroker.sim.swarm import Swarm

@@ -10,7 +10,7 @@ from kbroker.log.config import LogConfig
 from kbroker.log.down_convert import DownConvertJob, Piece
 from kbroker.log.log import Log
 from kbroker.log.prepare import prepare
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.sim.disk import PowerLoss, SimDisk
 from protocol.errors import KafkaError
 from protocol.records import Record, legacy

@@ -8,7 +8,7 @@ import pytest
 
 from kbroker.broker.transaction_markers import TransactionMarkers
 from kbroker.log.log import Log
-from kbroker.log.producers import Producers
+from kbroker.log.producer_state import Producers
 from kbroker.sim.exactly_once import ExactlyOnce
 from kbroker.sim.world import Broken
 from kbroker.txn import rules

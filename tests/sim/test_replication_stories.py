@@ -14,10 +14,10 @@ import pytest
 from kbroker.broker.facts import Leave
 from kbroker.controller.events import Reassign
 from kbroker.log.log import Log
-from kbroker.log.producers import Origin
+from kbroker.log.producer_state import Origin
 from kbroker.metadata.store import LeaderIsr, decode_state, state_path
 from kbroker.replica import Partition
-from kbroker.sim.admins import Founder
+from kbroker.sim.admins import TopicCreator
 from kbroker.sim.compose import one_of_several
 from kbroker.sim.machine import Machine
 from kbroker.sim.net import Net
@@ -67,7 +67,7 @@ class Story:
             self.checks.watch(machine)
             machine.start()
         self.world.watchers.append(self.checks.look)
-        founder = Founder("founder", self.world, self.net, self.machines, self.checks)
+        founder = TopicCreator("founder", self.world, self.net, self.machines, self.checks)
         founder.topics = [
             Topic("t", partitions, {"segment.index.bytes": "4096", "retention.ms": "-1", **topic}, replicas=replicas)
         ]

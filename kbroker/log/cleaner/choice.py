@@ -18,7 +18,7 @@ from kbroker.log.segment import Segment
 from protocol.namedtuple import NamedTuple
 
 
-class Dirt(NamedTuple):
+class DirtyRange(NamedTuple):
     """What there is to compact in a log.
 
     first_dirty, end_offset: keys are noted of this stretch; what lies before it is compacted again with them. ratio:
@@ -37,7 +37,7 @@ class Dirt(NamedTuple):
         return self.dirty_bytes > 0 and (self.overdue_ms > 0 or self.ratio > least_ratio)
 
 
-def dirt_of(log: Log, durable_to: int, wall_ms: int) -> Dirt | None:
+def dirt_of(log: Log, durable_to: int, wall_ms: int) -> DirtyRange | None:
     """What there is to compact, None if there is nothing at all.
 
     durable_to: the recovery point that a crash would find. Raises OSError.
@@ -69,7 +69,7 @@ def dirt_of(log: Log, durable_to: int, wall_ms: int) -> Dirt | None:
     if not dirty_bytes:
         return None
     ratio = dirty_bytes / (clean_bytes + dirty_bytes)
-    return Dirt(first_dirty, end_offset, dirty_bytes, ratio, _overdue_ms(log, first_dirty, count, wall_ms))
+    return DirtyRange(first_dirty, end_offset, dirty_bytes, ratio, _overdue_ms(log, first_dirty, count, wall_ms))
 
 
 def _overdue_ms(log: Log, first_dirty: int, count: int, wall_ms: int) -> int:

@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kbroker.log.cleaner import in_this_process
-from kbroker.log.cleaner.choice import Dirt, dirt_of, groups_of
+from kbroker.log.cleaner.choice import DirtyRange, dirt_of, groups_of
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.cleaner.errors import GoneError, UncleanableError
 from kbroker.log.cleaner.figures import CleanerFigures
@@ -176,7 +176,7 @@ class Cleaner:
         self._running: dict[TopicPartition, _Cleaning] = {}
         self._uncleanable: dict[TopicPartition, Log] = {}
         self._sweep: Iterator[TopicPartition] | None = None
-        self._best: tuple[float, TopicPartition, Dirt] | None = None
+        self._best: tuple[float, TopicPartition, DirtyRange] | None = None
         self._is_held_up = False  # by a recovery point that is not on the disk yet
         self._busy_until_ms = 0
         self._wall_ms = 0
@@ -310,7 +310,7 @@ class Cleaner:
 
         self._next(cleaning, begin, self._noted, now_ms)
 
-    def _compaction(self, log: Log, dirt: Dirt, segments: list[Segment], wall_ms: int) -> Compacting:
+    def _compaction(self, log: Log, dirt: DirtyRange, segments: list[Segment], wall_ms: int) -> Compacting:
         from kbroker.log.cleaner.compaction import Plan, Source  # its loops are loaded when first needed
 
         ends = [*(each.base_offset for each in segments[1:]), dirt.end_offset]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kbroker.log.aborted import AbortedTransaction
-from kbroker.log.producers import Marker
+from kbroker.log.producer_state import Marker
 from protocol.records.batch import ATTRIBUTES, PRODUCER_ID, TRANSACTIONAL, HeaderTuple, last_offset_of
 
 

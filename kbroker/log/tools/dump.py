@@ -27,7 +27,7 @@ from kbroker.log.checkpoints import (
 from kbroker.log.errors import CorruptFileError
 from kbroker.log.metaproperties import parse_meta_properties
 from kbroker.log.names import CLEAN_SHUTDOWN, LEADER_EPOCHS, META_PROPERTIES, OFFSET_CHECKPOINTS, PARTITION_METADATA
-from kbroker.log.producers import NONE, parse_snapshot
+from kbroker.log.producer_state import NONE, parse_snapshot
 from kbroker.log.scan import headers
 from kbroker.log.tools.walk import Batch, batches, why_not
 from kbroker.ports import Disk, File

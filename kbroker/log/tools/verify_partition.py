@@ -32,7 +32,7 @@ from kbroker.log.names import (
     parse_segment_file_name,
     segment_file_name,
 )
-from kbroker.log.producers import ProducerEntry, parse_snapshot
+from kbroker.log.producer_state import ProducerEntry, parse_snapshot
 from kbroker.log.tools.verify_index import OffsetIndexCheck, TimeIndexCheck, parse_offset_index, parse_time_index
 from kbroker.log.tools.walk import Batch, batches, why_not
 from kbroker.ports import Disk, Entry, File

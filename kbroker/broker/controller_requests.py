@@ -1,7 +1,7 @@
 """The queue of controllers' requests: LeaderAndIsr, StopReplica, UpdateMetadata, obeyed one after the other.
 
 Called by `api/control.py` for what comes over the network, and by `control_plane.py` for what this broker's own
-controller says, which never leaves the process: `ControlRequestQueue` obeys them strictly in the order they came,
+controller says, which never leaves the process: `ControllerRequestQueue` obeys them strictly in the order they came,
 from any sender. A request of an older controller is refused as a whole with STALE_CONTROLLER_EPOCH, one meant
 for an earlier life of this broker with STALE_BROKER_EPOCH.
 
@@ -79,7 +79,7 @@ class CutsEnded(NamedTuple):
     """A log that a request in the queue may have waited for has been cut, or is gone."""
 
 
-class ControlRequestQueue:
+class ControllerRequestQueue:
     """The requests of controllers, obeyed in the order they came.
 
     broker_epoch: of this life of the broker, -1 before it is registered. controller_epoch: the newest one seen.

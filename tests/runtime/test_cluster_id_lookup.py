@@ -8,16 +8,16 @@ import pytest
 
 from kbroker.metadata.store import BROKER_SEQUENCE, CLUSTER_ID, decode_cluster_id, encode_cluster_id, encode_controller
 from kbroker.ports import Create, Operation, Outcome, Post, SessionStarted, StoreAnswer, StoreEvent, StoreFault
-from kbroker.runtime.introduction import Introduction
+from kbroker.runtime.cluster_id_lookup import ClusterIdLookup
 from kbroker.sim.store import Ensemble
 
 OURS, THEIRS = "b3Vycy1vdXJzLW91cnMtbw", "dGhlaXJzLXRoZWlycy10aA"
 
 
-def introduced(ensemble: Ensemble, own: str | None = None, *, above: int | None = None) -> Introduction:
+def introduced(ensemble: Ensemble, own: str | None = None, *, above: int | None = None) -> ClusterIdLookup:
     """Run to its end."""
     events: list[StoreEvent] = []
-    introduction = Introduction(ensemble.connect(events.append), own, "ZnJlc2gtZnJlc2gtZnJlcw", above=above)
+    introduction = ClusterIdLookup(ensemble.connect(events.append), own, "ZnJlc2gtZnJlc2gtZnJlcw", above=above)
     while events:
         introduction.handle(events.pop(0))
     return introduction
@@ -74,7 +74,7 @@ class Rootless:
 @pytest.mark.parametrize("above", [None, 1000])
 def test_a_path_that_is_not_there_and_cannot_be_made_is_not_waited_for(above: int | None) -> None:
     events: list[StoreEvent] = [SessionStarted(1)]
-    introduction = Introduction(Rootless(events.append), None, "ZnJlc2gtZnJlc2gtZnJlcw", above=above)
+    introduction = ClusterIdLookup(Rootless(events.append), None, "ZnJlc2gtZnJlc2gtZnJlcw", above=above)
     while events:
         introduction.handle(events.pop(0))
     assert introduction.fault == "/cluster/id cannot be made in ZooKeeper: is there the path of zookeeper.connect?"
@@ -110,7 +110,7 @@ def test_a_broker_with_an_id_counts_nothing() -> None:
 
 def test_an_ensemble_that_lets_nobody_in_without_a_login_is_said() -> None:
     events: list[StoreEvent] = []
-    introduction = Introduction(Ensemble().connect(events.append), None, "ZnJlc2gtZnJlc2gtZnJlcw", above=None)
+    introduction = ClusterIdLookup(Ensemble().connect(events.append), None, "ZnJlc2gtZnJlc2gtZnJlcw", above=None)
     introduction.handle(events.pop(0))
     (answer,) = (event for event in events if isinstance(event, StoreAnswer))
     refused = tuple(Outcome(StoreFault.REFUSED, "/cluster") for _ in answer.outcomes)

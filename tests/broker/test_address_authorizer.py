@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from kbroker.broker.address_authorizer import AddressAuthorizer, registered_hosts
 from kbroker.broker.authorizer import CLUSTER_NAME, AuthHelper, Operation, ResourceType
-from kbroker.broker.brokers_only import BrokersOnly, registered_hosts
 from kbroker.broker.session import Session
 from kbroker.metadata.steps import Steps
 from kbroker.metadata.store import BrokerInfo, Endpoint, broker_path, encode_broker
@@ -29,7 +29,7 @@ class Place:
         self.asked: list[Callable[[frozenset[str]], None]] = []
         plane = SimpleNamespace(cache=SimpleNamespace(brokers=brokers), run=self._run)
         self.told: list[Any] = []
-        self.only = BrokersOnly(
+        self.only = AddressAuthorizer(
             cast(Any, plane),
             self._look_up,
             self._give,

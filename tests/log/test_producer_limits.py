@@ -12,7 +12,7 @@ PRODUCERS = 64
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr("kbroker.log.known_producers.PRODUCERS", PRODUCERS)
+    monkeypatch.setattr("kbroker.log.producer_limits.PRODUCERS", PRODUCERS)
     world = World()
     for name, partitions in (("quiet", 1), ("loud", 5)):
         world.create(name, partitions=partitions)
@@ -43,7 +43,7 @@ def test_the_partitions_with_most_forget(world: World) -> None:
 def test_what_is_read_at_a_start_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for producer_id in range(PRODUCERS):
         write(world, "loud", producer_id % 5, producer_id)
-    monkeypatch.setattr("kbroker.log.known_producers.PRODUCERS", PRODUCERS // 2)
+    monkeypatch.setattr("kbroker.log.producer_limits.PRODUCERS", PRODUCERS // 2)
     world.restart()
     assert 0 < sum(known(world, "loud", index) for index in range(5)) <= PRODUCERS // 2
 

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from kbroker.coordinator import Caller
-from kbroker.txn import makers
+from kbroker.txn import transactional_id_limits
 from protocol.errors import ErrorCode
 from tests.txn.theatre import World, config_of
 
@@ -18,7 +18,7 @@ Ask = Callable[[str, str], ErrorCode]
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Four ids are many."""
-    monkeypatch.setattr(makers, "TRANSACTIONAL_IDS", 4)
+    monkeypatch.setattr(transactional_id_limits, "TRANSACTIONAL_IDS", 4)
     return World(config_of())
 
 

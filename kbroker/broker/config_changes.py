@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker.config")
 
 
-class ConfigNotices:
+class ConfigChanges:
     """What this broker has seen of `/config/changes`."""
 
     def __init__(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kbroker.broker.jobs import Job, Owner
 
 
-class Openings:
+class Decompression:
     """The jobs in line, by the address of the client that they are for."""
 
     def __init__(self, give: Callable[[Job, Owner], None]) -> None:

@@ -29,7 +29,7 @@ NO_SESSION = 0
 NO_BROKER_ID = -1
 
 
-class Introduction:
+class ClusterIdLookup:
     """The first questions to an ensemble.
 
     cluster_id: of the cluster, None until it is known. broker_id: a fresh one, if that was asked for; else -1. fault:

@@ -60,7 +60,7 @@ class HostLookup:
                 log.warning("the address of broker host %s is not known: %s", host, error)
 
 
-class BrokersOnly:
+class AddressAuthorizer:
     """Decides by where a session comes from. alone: there are no other brokers. control_listener: may be empty."""
 
     has_rules = False

@@ -14,13 +14,13 @@ from kbroker.config.limits import PRODUCERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kbroker.log.producers import Producers
+    from kbroker.log.producer_state import Producers
 
 FREED = 32  # this part of all that may be remembered is free afterwards, so that room is not made again at once
 GIVEN = 4  # and this part of its own a log gives, if it is its turn
 
 
-class KnownProducers:
+class ProducerLimits:
     """The account of one broker. count: of producers in all logs, those that wait to be verified too; or more."""
 
     __slots__ = ("_all", "_most", "count")

@@ -14,7 +14,7 @@ expire. `check` is asked before an append and changes nothing; `update` is told 
   sequence that was to be verified: else that one, refused for now and sent again, would be out of order for ever. An
   idempotent producer without transactions has no such help, in Kafka neither: where it is unknown it starts anywhere.
 - In the second protocol of transactions (KIP-890) a producer that is unknown here begins with sequence 0.
-- A log remembers 10,000 producers, and all logs of a broker 100,000 (`known_producers.py`). Beyond that those without a
+- A log remembers 10,000 producers, and all logs of a broker 100,000 (`producer_limits.py`). Beyond that those without a
   transaction that wrote longest ago are forgotten, as if they had expired. Kafka has no such limit.
 
     .snapshot   0  2  version, 1

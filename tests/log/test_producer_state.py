@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.log.errors import CorruptFileError, NewerFormatError
-from kbroker.log.producers import Marker, Origin, Producers, parse_snapshot
+from kbroker.log.producer_state import Marker, Origin, Producers, parse_snapshot
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import crc32c
 from protocol.records.batch import CONTROL, LARGEST_SEQUENCE, TRANSACTIONAL, HeaderTuple
@@ -262,7 +262,7 @@ def test_a_snapshot_keeps_a_transaction_that_began_with_the_log() -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """How many a log remembers."""
-    monkeypatch.setattr("kbroker.log.producers.PRODUCERS_PER_PARTITION", 16)
+    monkeypatch.setattr("kbroker.log.producer_state.PRODUCERS_PER_PARTITION", 16)
     return 16
 
 
@@ -330,11 +330,11 @@ def test_who_waits_for_long_to_begin_a_transaction_is_forgotten_first(few: int) 
 
 def test_of_a_snapshot_of_many_the_newest_are_remembered(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    monkeypatch.setattr("kbroker.log.producers.PRODUCERS_PER_PARTITION", 1_000)
+    monkeypatch.setattr("kbroker.log.producer_state.PRODUCERS_PER_PARTITION", 1_000)
     world.producers = Producers()
     for producer_id in range(3 * few):
         world.write(0, producer_id=producer_id)
-    monkeypatch.setattr("kbroker.log.producers.PRODUCERS_PER_PARTITION", few)
+    monkeypatch.setattr("kbroker.log.producer_state.PRODUCERS_PER_PARTITION", few)
     again = Producers()
     again.load(world.producers.snapshot(), 200, NOW, 1000)
     assert {producer_id for producer_id, _ in again.items()} == set(range(2 * few, 3 * few))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.api.portions import portions
+from kbroker.api.chunks import portions
 from protocol.messages.group_offsets import OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 
 
