@@ -25,7 +25,7 @@ from kbroker.security.scram import (
     read_credential,
     write_credential,
 )
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, shortened
 from protocol.messages.security import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -99,7 +99,9 @@ def _described(name: str, infos: list[CredentialInfo]) -> DescribeUserScramCrede
 
 
 def _not_described(name: str, code: ErrorCode, text: str) -> DescribeUserScramCredentialsResult:
-    return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=text, credential_infos=[])
+    return DescribeUserScramCredentialsResult(
+        user=name, error_code=code, error_message=shortened(text), credential_infos=[]
+    )
 
 
 # -- altering

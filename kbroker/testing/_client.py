@@ -24,7 +24,7 @@ PLAINTEXT = ClientSecurity()
 class Connection(BlockingConnection):
     """To one broker."""
 
-    def __init__(self, host: str, port: int, security: ClientSecurity) -> None:
+    def __init__(self, host: str, port: int, security: ClientSecurity = PLAINTEXT) -> None:
         """Raises: UsageError if none listens there, or it does not let us in."""
         self._where = f"{host}:{port}"
         logs_in = security.login is not None

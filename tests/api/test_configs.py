@@ -288,6 +288,7 @@ TEXTS = {  # of settings for which another value than the default is not easily 
     "log.message.timestamp.difference.max.ms": "77",
     "log.cleaner.dedupe.buffer.size": "2000000",
     "advertised.listeners": "PLAINTEXT://elsewhere:9092",
+    "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
     "ssl.client.auth": "required",
     "ssl.enabled.protocols": "TLSv1.2",
     "ssl.endpoint.identification.algorithm": "HTTPS",

@@ -243,7 +243,7 @@ def test_coordinators_topics_are_created_as_such() -> None:
 def test_a_broker_that_is_not_controller_has_the_controller_create() -> None:
     cluster = Cluster(1, 2)
     sent: list[tuple[int, Endpoint, Any]] = []
-    peers = cluster.nodes[2].peers
+    peers = cluster.nodes[2].plane._requester._join()
     peers.send = lambda broker, address, purpose, request, *_: sent.append((broker, address, request))  # type: ignore[method-assign,assignment]
     assert ask(cluster, "a", broker=2).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     ((broker, address, request),) = sent
