@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Call:
     """One request's surroundings; `core.py` makes them.
 
-    now_ms: monotonic milliseconds, for deadlines; never a record's timestamp. has_errors: set by whoever puts an error
+    now_ms: monotonic milliseconds, for deadlines; never a record's timestamp. has_errors: set by what puts an error
     code into an answer of Produce, Fetch or ListOffsets, so that it is counted; in others the core looks for itself.
     is_large: whether it is handled in slices, for its size. opened_bytes: that its batches have been decompressed to.
     verified: what coordinators of transactions have said, where that had to be asked before. route: how its answer is

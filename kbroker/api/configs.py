@@ -424,7 +424,7 @@ def _broker_keys() -> Mapping[str, Setting]:
 
 
 def _in_force(setting: Setting, broker: BrokerConfig) -> str | None:
-    """The text of a list that nobody has set on the resource: the broker's, for a topic."""
+    """The text of a list that is not set on the resource: the broker's, for a topic."""
     if setting.broker is not None:
         setting = BrokerConfig.KEYS[setting.broker]
         return setting.shown(getattr(broker, setting.attribute))

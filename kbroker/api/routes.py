@@ -254,6 +254,6 @@ AUTHORIZED = AuthorizedRoutes()
 
 
 def load() -> None:
-    """Import every handler, for whoever wants to look at all routes."""
+    """Import every handler, for a caller that looks at all routes."""
     for api in SERVED:
         ROUTES[api]

@@ -1,7 +1,7 @@
 """OffsetCommit 0 and OffsetFetch 0: offsets in the metadata store, as clients before Kafka 0.8.2 keep them.
 
 Called by `groups.py`, which has the versions since. Any broker answers; there is neither member nor generation. A
-partition without an offset is UNKNOWN_TOPIC_OR_PARTITION, by which these clients know to start anew.
+partition without an offset is UNKNOWN_TOPIC_OR_PARTITION, by which these clients know to start from nothing.
 
 Unlike Kafka: a group whose name cannot be a node's (empty, or with a slash) is INVALID_GROUP_ID.
 """

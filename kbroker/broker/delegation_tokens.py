@@ -2,7 +2,7 @@
 
 A token is an id and a secret, the HMAC of the id by `delegation.token.secret.key`, which is the same on all brokers: so
 the store has no secrets. Its owner logs in by SCRAM with the id and the secret in base64, and is the owner to the
-broker. Whoever made it or may renew it can put off its end, up to its last day. Each broker keeps an image of all.
+broker. Its owner, or a renewer, can put off its end, up to its last day. Each broker keeps an image of all.
 
 | path | content |
 |---|---|

@@ -56,7 +56,7 @@ LONGEST_SWEEP_S = 5.0
 PROBE_EVERY = 128 << 10  # the kernel reads ahead in windows of this size: between two hot probes little can be cold
 LEAST_ROOM = 16  # this part of the limit on memory may be exceeded before it is looked at again
 MOST_ROOM = 4  # and this part may come in, for what else counts may have grown meanwhile
-SHARED_MS = 10  # regions are sent in small portions after somebody was found waiting
+SHARED_MS = 10  # regions are sent in small portions after a request was found waiting
 NOTHING_TO_READ = (errno.EAGAIN, errno.EWOULDBLOCK)
 
 
@@ -172,7 +172,7 @@ class Server:
         self.loop.add_reader(listening.fileno(), partial(self._accept, name, listening))
 
     def limit(self, limits: Limits) -> None:
-        """Other limits count from now on; nobody who is in is sent away for them. Frames keep the size they had."""
+        """Other limits count from now on; no connected client is sent away for them. Frames keep the size they had."""
         self._limits = limits
         self._most_held_bytes = _most_held(limits)
         self._room_bytes = 0
@@ -191,7 +191,7 @@ class Server:
             self._creation = Rate(Windows(*self._limits.rate_windows), rate)
 
     def settle(self) -> None:
-        """After every event: write what other connections' answers became ready, and set the timer anew."""
+        """After every event: write what other connections' answers became ready, and set the timer again."""
         effects = self.core.effects
         if self._settling:
             return  # a flush below made room for a request whose answers concern others: they are flushed there
@@ -254,7 +254,7 @@ class Server:
             self._wake.set(max(wake_ms - self.clock.now_ms(), 0) / 1000)
 
     def wake(self) -> None:
-        """Do what is due now: at the timer's call, or because somebody has moved the clock."""
+        """Do what is due now: at the timer's call, or because a test has moved the clock."""
         self._wake_at_ms = NEVER
         self.core.step(EXPIRED, self.clock.now_ms())
         self.settle()
@@ -264,7 +264,7 @@ class Server:
         return Counter(channel.session.listener for channel in self._connections)
 
     def close(self) -> None:
-        """Stop accepting, hang up on everyone, begin no more work for the disk."""
+        """Stop accepting, hang up on all clients, begin no more work for the disk."""
         self._closed = True
         for listening in self._listening.values():
             self.loop.remove_reader(listening.fileno())
@@ -424,8 +424,8 @@ class Server:
         self.lane.append(connection)
 
     def empty_lane(self) -> None:
-        """Handle what controllers have sent, before somebody else's request is."""
-        if self.loop.is_only_one:  # nobody else has sent anything a moment ago: it need not be tried
+        """Handle what controllers have sent, before another client's request is."""
+        if self.loop.is_only_one:  # no other has sent anything a moment ago: it need not be tried
             self.loop.is_only_one = False
             return
         for connection in tuple(self.lane):
@@ -448,7 +448,7 @@ class Server:
             self._audit()
 
     def _audit(self) -> None:
-        """Add up what is held for everybody; hang up on whoever holds most while it is too much."""
+        """Add up what is held for all clients; hang up on the largest holder while it is too much."""
         for connection in list(self._gathered):
             self._release(connection)
         held = {connection: connection.held_bytes for connection in self._connections.values()}

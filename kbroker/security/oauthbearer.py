@@ -205,7 +205,7 @@ def _number(claims: Mapping[str, Any], name: str) -> float:
     return value
 
 
-# -- tokens that nobody has signed
+# -- tokens that are not signed
 
 
 class Unsecured(NamedTuple):

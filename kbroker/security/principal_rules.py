@@ -4,7 +4,7 @@
     RULE:pattern/replacement/                    if the pattern matches all of it; $1 is what the first group took
     RULE:pattern/replacement/L                   the same in lower case; U: in upper case
 
-The first rule that applies counts; a name to which none does is nobody's. Source: KIP-371, SslPrincipalMapper of Apache
+The first rule that applies counts; a name without one has no principal. Source: KIP-371, SslPrincipalMapper of Apache
 Kafka 3.9 by behaviour. Unlike there, a rule that cannot be read is refused with its text, and patterns are Python's.
 """
 

@@ -1,6 +1,6 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): both ends, and credentials as Kafka keeps them.
 
-Nobody sends a password: each end shows that it knows what is derived from it. A credential is what the broker keeps of
+No password is sent: each end shows that it knows what is derived from it. A credential is what the broker keeps of
 one; as a setting of the user (`/config/users/NAME`) it is, in base64,
 
     salt=...,stored_key=...,server_key=...,iterations=4096
