@@ -17,7 +17,7 @@ Timers that are due fire before the request or the event of the same turn: what 
 deadline has brought. Work that is wanted at once (a slice) is no such timer: `Expired` does it, behind the requests.
 
 What a step changes beyond its own answer flows up as values, and `_drain_facts` acts on them until there are none left:
-partitions that moved, and the facts that parts have told (`broker/facts.py`). Whoever drives the core may have it
+partitions that moved, and the facts that parts have told (`broker/facts.py`). The driver of the core may have it
 gather the partitions instead, and say when to look at what waits for them (`AtRest`): what comes in together is
 then fetched, acknowledged and answered together (docs/decisions/0025-at-rest.md).
 """
@@ -248,7 +248,7 @@ class Core:
             self._hang_up(channel, f"not a request: {error}")
             return
         except NotLoadedError as error:
-            log.error("%s", error)  # whoever replaces the files of a running broker has to start it again
+            log.error("%s", error)  # an operator who replaces the files of a running broker has to restart it
             self._hang_up(channel, str(error))
             return
         if route is None or not route.first <= version <= route.last:
@@ -340,7 +340,7 @@ class Core:
         return self._recheck(moved, now_ms)
 
     def _closed(self, channel: Channel, now_ms: int) -> None:
-        """The connection is gone: its waiting answers have nobody to go to."""
+        """The connection is gone: its waiting answers have no receiver."""
         self._hang_up(channel, "gone")
         channel.out = []
         if not self._parked_by[channel.session.peer_host]:
@@ -829,7 +829,7 @@ class Core:
                 yield
 
     def _asked(self, request: Request, ask: Callable[[int], AnswerOrNone], now_ms: int) -> AnswerOrNone | Signal:
-        """What a waiting request says now. If it fails, that is its own connection's end, and nobody else's."""
+        """What a waiting request says now. If it fails, that ends its own connection, and no other."""
         try:
             return ask(now_ms)
         except Exception as error:
@@ -857,14 +857,14 @@ def _is_over(request: Request, mine: int, parked: int) -> bool:
 
 
 def _owned(request: Request, frame: memoryview) -> bytes | memoryview:
-    """A large request in memory that nobody else uses. Batches are stamped where they lie."""
+    """A large request in memory of its own. Batches are stamped where they lie."""
     if request.route.api != PRODUCE:
         return bytes(frame)
     return frame if len(frame) > LONG_PRODUCE_BYTES else memoryview(bytearray(frame))
 
 
 def _while_open(request: Request, steps: Steps) -> Steps:
-    """The same, until nobody waits for the answer any more; records that came are appended all the same."""
+    """The same, until the connection has closed; records that came are appended all the same."""
     channel = request.channel
     for _ in steps:
         if channel.closing and request.route.api != PRODUCE:

@@ -49,12 +49,12 @@ def control(request: ControlRequest, call: Call) -> Result:
     _check(request)
     answer = call.broker.plane.control_requests.take(request, call.version, call.ticket)
     if answer is None or answer.error_code == ErrorCode.NONE:
-        call.session.is_controller = True  # goes first from now on; whoever is out of date does not
+        call.session.is_controller = True  # goes first from now on; a controller that is out of date does not
     return answer or LATER
 
 
 def _check(request: ControlRequest) -> None:
-    """Names become folders, and whoever can connect can claim to be a controller."""
+    """Names become folders, and any client that can connect can claim to be a controller."""
     if isinstance(request, LeaderAndIsrRequest):
         for name, _, state in leader_states(request):
             fault = topic_name_fault(name)

@@ -128,7 +128,7 @@ class OldReader(Reader):
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """The job has ended: answer, or look further where there was nothing for the client.
 
-        error: what nobody foresaw.
+        error: an unexpected one.
         """
         further = [again for each in self._found if (again := self._take(each, error)) is not None]
         if further:

@@ -140,7 +140,7 @@ class Reader:
                     continue
                 except KafkaError:  # it is damaged, as reading says: raised here, it would hit the other partitions
                     return True
-                except OSError as error:  # raised here, it would hit whoever's append makes us look
+                except OSError as error:  # raised here, it would hit the producer whose append makes us look
                     self._replicas.storage_error(partition, error)
                     return True
                 available += min(size, wanted.max_bytes)

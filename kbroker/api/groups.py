@@ -119,18 +119,18 @@ def _find_many(request: FindCoordinatorRequest, call: Call) -> InSlices:
 def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
     kind, plane = COORDINATOR_TYPES.get(key_type), call.broker.plane
     if kind is None:
-        return _nobody(key, ErrorCode.INVALID_REQUEST)
+        return _no_coordinator(key, ErrorCode.INVALID_REQUEST)
     kind.prepare(plane)
     if create_if_missing(kind.topic, plane):
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     state = plane.cache.partition(kind.topic, call.broker.coordinators[key_type].runtime.partition_of(key))
     node = plane.cache.node(state.leader, call.session.listener) if state is not None else None
     if state is None or node is None:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(key=key, node_id=state.leader, host=node.host, port=node.port, error_code=0, error_message=None)
 
 
-def _nobody(key: str, code: ErrorCode) -> Coordinator:
+def _no_coordinator(key: str, code: ErrorCode) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=code.message)
 
 
@@ -360,7 +360,7 @@ def delete_groups(request: DeleteGroupsRequest, call: Call) -> Result:
 def _refuse_find(request: FindCoordinatorRequest, code: ErrorCode, text: str, version: int) -> FindCoordinatorResponse:
     """From version 4 on the code is beside each key, and nowhere else."""
     if keys := dict.fromkeys(request.coordinator_keys):
-        return FindCoordinatorResponse(coordinators=[_nobody(key, code) for key in keys])
+        return FindCoordinatorResponse(coordinators=[_no_coordinator(key, code) for key in keys])
     return FindCoordinatorResponse(error_code=code, error_message=text, node_id=-1, port=-1)
 
 

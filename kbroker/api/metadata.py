@@ -183,7 +183,7 @@ class AwaitTopics:
 
 
 def _why_not(name: str, creation: Pending[Made]) -> KafkaError | None:
-    """Why a topic will not be there; that somebody else has just made it, or may have, is no reason."""
+    """Why a topic will not be there; that another client has just made it, or may have, is no reason."""
     made = creation.error or (creation.value[name] if creation.value else None)
     return made if isinstance(made, KafkaError) and made.code not in MAY_BE_THERE else None
 

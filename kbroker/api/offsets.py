@@ -6,7 +6,7 @@ first. A timestamp asks for the first record at or after it; -1 is the end (of w
 shows), -2 the log start, -3 the record with the largest timestamp, -4 the first record on local disk; older versions
 know fewer of these.
 
-Who names a replica is shown the whole log. ListOffsets 0 shows it to nobody. A consumer that asks for the end, or a
+Who names a replica is shown the whole log, but not by ListOffsets 0. A consumer that asks for the end, or a
 time that is not found below it, is told to ask again while a new leader's high watermark lies before its epoch
 (KIP-207): with OFFSET_NOT_AVAILABLE, which clients know since version 5, before with LEADER_NOT_AVAILABLE.
 

@@ -5,9 +5,9 @@ succeeds or fails by itself. acks=1 is answered at once; acks=all when the high 
 with REQUEST_TIMED_OUT at the request's timeout, the batch staying in the log; acks=0 never, but the connection is
 closed if an append failed, for that is all the client can be told. A batch that flush.messages wants on the disk is
 answered, and shown to consumers, once it is durable: the fsync runs beside the loop, and covers all that was appended
-until it began, so nobody waits for more than two of them.
+until it began, so no producer waits for more than two of them.
 
-What is not in the topic's format or codec is made anew before it is appended (`log/prepare.py`), beside the loop unless
+What is not in the topic's format or codec is rebuilt before it is appended (`log/prepare.py`), beside the loop unless
 it is small; the connection's next requests wait for that, so that the order of its records stays. So are batches looked
 at that decompress to more than 4 MB together. A request of many partitions or bytes is handled in slices.
 
@@ -22,7 +22,7 @@ Unlike Kafka: a transactional batch without a transactional id costs its own par
 of it; a compressed batch has at most a million records and becomes at most 128 MB, and so do all of a request together
 beyond 16 times their size, else it is MESSAGE_TOO_LARGE; a request over 128 KB names at most 20,000 topics and
 partitions, else the connection is closed (`produce_bounds.py`). A partition named twice gets both batches; Kafka keeps
-one of them. No records at all (null) are INVALID_RECORD, compression that nobody knows is UNSUPPORTED_COMPRESSION_TYPE,
+one of them. No records at all (null) are INVALID_RECORD, an unknown codec is UNSUPPORTED_COMPRESSION_TYPE,
 and what cannot be decompressed CORRUPT_MESSAGE; Kafka says nothing to the first and UNKNOWN_SERVER_ERROR to the others.
 A batch sent again is told its append time only where the log gives such times. An error's text says why, unless it is
 NOT_LEADER_OR_FOLLOWER's; Kafka has one for refused records and for what a transaction's coordinator says alone.
@@ -147,8 +147,8 @@ def _in_slices(topic_data: list[Flat], writing: Writing) -> InSlices:
 class Writing:
     """A request on its way into the logs: what it asks for, and what has come of it so far.
 
-    topics: the answer. appended: what was written, and has to be waited for. unprepared: batches that have to be made
-    anew first. failures: for each batch that failed, how many records had been named as refused by then. nodes: the
+    topics: the answer. appended: what was written, and has to be waited for. unprepared: batches that have to be
+    rebuilt first. failures: for each batch that failed, how many records had been named as refused by then. nodes: the
     addresses of leaders that are named.
     """
 
@@ -292,7 +292,7 @@ def _name_of(topic_id: bytes, partition_data: list[Flat], call: Call) -> str | N
 
 
 def _find(call: Call, topic: str | None, index: int) -> Partition:
-    """The replica of a partition that is not in the map, for whoever wants to know why. Raises: KafkaError."""
+    """The replica of a partition that is not in the map, looked up for the reason. Raises: KafkaError."""
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     return call.broker.replicas.find(topic, index)
@@ -303,7 +303,7 @@ def _check_special(
 ) -> None:
     """Who may write to an internal topic, and what a batch may be in the request that brings it. Raises: KafkaError.
 
-    is_prepared: of one made anew, only its transaction is asked about again, for that may have ended meanwhile.
+    is_prepared: of one that was rebuilt, only its transaction is asked about again, for that may have ended meanwhile.
     """
     if partition.is_internal and call.client_id != ADMIN_CLIENT:
         raise KafkaError(
@@ -349,12 +349,12 @@ def _check_transaction(call: Call, partition: Partition, records: memoryview, tr
 
 
 def _put_prepared(partition: Partition, records: memoryview, acks: int, wall_ms: int, opener: Opener) -> AppendPlan:
-    """Append what has been made anew."""
+    """Append what has been rebuilt."""
     return partition.append(records, acks, wall_ms, Origin.PREPARED)
 
 
 class Unprepared:
-    """Records of one partition that have to be made anew, and the place of their answer."""
+    """Records of one partition that have to be rebuilt, and the place of their answer."""
 
     __slots__ = ("_answers", "_at", "_config", "_error", "_partition", "_records", "_wall_ms", "small_bytes")
 
@@ -375,7 +375,7 @@ class Unprepared:
         self._records = _owned(call, self._records)
 
     def prepare(self, opened: Opened) -> None:
-        """Make them anew, on any thread. opened: by others of the request."""
+        """Rebuild them, on any thread. opened: by others of the request."""
         try:
             self._records = prepare(self._records, self._config, self._wall_ms, opened)
         except KafkaError as error:
@@ -383,7 +383,7 @@ class Unprepared:
             self._error = error.with_traceback(None)
 
     def fail(self, error: OSError) -> None:
-        """They could not be made anew, and that is not their fault."""
+        """They could not be rebuilt, and that is not their fault."""
         self._error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
     def append(self, writing: Writing) -> None:
@@ -411,7 +411,7 @@ class Unprepared:
 
 
 class Preparing:
-    """A Produce some of whose records are made anew first: a job for the pool, and what goes on after it."""
+    """A Produce some of whose records are rebuilt first: a job for the pool, and what goes on after it."""
 
     __slots__ = ("_unprepared", "_writing")
 
@@ -437,7 +437,7 @@ class Preparing:
             each.prepare(opened)
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
-        """The job has ended. error: what nobody foresaw; nothing of these records is in a log."""
+        """The job has ended. error: an unexpected one; nothing of these records is in a log."""
         if error is not None:
             for each in self._unprepared:
                 each.fail(error)
@@ -542,7 +542,7 @@ def _failure(
         named = error.records[: max(nameable, 1)]
     elif isinstance(error, RecordError) and error.index is not None:
         named = ((error.index, error.reason),)
-    text = None if code is ErrorCode.NOT_LEADER_OR_FOLLOWER else error.message  # clients ask again: nobody reads it
+    text = None if code is ErrorCode.NOT_LEADER_OR_FOLLOWER else error.message  # clients ask again and do not read it
     return index, code, -1, -1, log_start_offset, named, text, leader
 
 

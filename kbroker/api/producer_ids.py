@@ -49,7 +49,7 @@ def init_producer_id(request: InitProducerIdRequest, call: Call) -> Result:
 
 
 def _for_transactions(request: InitProducerIdRequest, name: str, call: Call) -> Result:
-    """The coordinator of the transactional id knows its id and epoch, and fences whoever had them before."""
+    """The coordinator of the transactional id knows its id and epoch, and fences the producer that had them before."""
     limit_ms = call.broker.plane.configs.broker.transaction_max_timeout_ms
     if not 0 < request.transaction_timeout_ms <= limit_ms:
         return _failure(ErrorCode.INVALID_TRANSACTION_TIMEOUT)

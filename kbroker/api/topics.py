@@ -9,7 +9,7 @@ Unlike Kafka: replicas of a new topic are never refused by a policy class. One r
 10,000 partitions at most (POLICY_VIOLATION), as with a metadata quorum. A replica assignment that names a partition
 twice, a broker that is not registered, or a partition without replicas, is refused, as with a metadata quorum; with
 ZooKeeper Kafka makes such a topic, and its partitions have no leader. Of two names at once that differ in a dot only,
-one is refused, whoever sent them.
+one is refused, also if two clients sent them.
 """
 
 from __future__ import annotations
@@ -356,7 +356,7 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> InSlices:
     def gone(name: str) -> bool:
         """Whether the name is free, unless a dead broker has a replica: who has the answer may use it again at once.
 
-        Or is another topic's: clients that still want the deleted one may have had it made anew.
+        Or is another topic's: clients that still want the deleted one may have had it created again.
         """
         if name in plane.cache.topics:
             return plane.cache.topic_id(name) != names[name]
