@@ -78,9 +78,9 @@ def test_settings_of_many_topics_are_not_changed_in_one_step(world: World, steps
 def test_notices_of_another_brokers_changes_are_not_all_read_in_one_step(world: World) -> None:
     names = [f"t-{number}" for number in range(3 * WRITTEN_AT_ONCE)]
     assert codes(world, new_topics(*names), 5, "topics") == [0] * len(names)
-    world.plane.notices._seen_at_ms.clear()
+    world.plane.notices._notices._seen_at_ms.clear()
     assert codes(world, kept_for_7_ms(names), 1, "responses") == [0] * len(names)
-    assert len(world.plane.notices._seen_at_ms) == len(names)
+    assert len(world.plane.notices._notices._seen_at_ms) == len(names)
 
 
 def test_sizes_of_many_logs_are_not_told_in_one_step(world: World, steps: StepCount) -> None:

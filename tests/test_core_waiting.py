@@ -60,7 +60,11 @@ class Parts:
         self.scheduler = Scheduler(NOW_MS)
         self.counters = Counters()
         self.auth_helper = AuthHelper()
+        self.logins = None
         self.begun: list[Any] = []  # tickets of requests that are answered later
+
+    def on(self, kind: type, then: object) -> None:
+        """There are no quotas that could change."""
 
     def take_touched(self) -> Sequence[object]:
         """All of them."""
@@ -225,7 +229,7 @@ def gathering(core: Core) -> Core:
 def move(core: Core, key: str) -> None:
     """As a request does that moves a partition."""
     core._broker.replicas.touched.append(cast(Any, key))
-    core._follow(NOW_MS)
+    core._drain_facts(NOW_MS)
 
 
 def test_what_moved_is_looked_at_when_somebody_says_so(gathering: Core) -> None:

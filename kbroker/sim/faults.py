@@ -82,7 +82,8 @@ class Faults:
     def begin(self, clients: Iterable[Client]) -> None:
         """Let all machines and these clients live, and let things go wrong from now on."""
         for machine in self._machines:
-            machine.start()
+            if not machine.up:
+                machine.start()
         for client in clients:
             client.start(self.world.chance(f"start {client}").randrange(1_000))
         self.world.note(f"faults: {', '.join(self.kinds) or 'none'}")
