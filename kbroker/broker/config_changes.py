@@ -55,10 +55,10 @@ class ConfigChanges:
 
     def begin(self, now_ms: int) -> Procedure[None]:
         """A session begins: all settings are read."""
-        yield from self._notices.begin(now_ms)
+        listed = yield from self._notices.begin(now_ms, [f"/config/{kind}" for kind in KINDS])
         topics = list(self._configs.overrides)
         yield from self._read_topics(topics)
-        yield from self._read_all_entities()
+        yield from self._read_all_entities(listed)
 
     def node_changed(self, change: NodeChanged, now_ms: int) -> bool:
         """A watch has fired; whether it was this one's."""
@@ -91,10 +91,13 @@ class ConfigChanges:
         ]
         self.set_broker(own=decode_config(own.data), default=decode_config(default.data))
 
-    def _read_all_entities(self) -> Procedure[None]:
-        """Those that are there, and those that were: they may have gone while no notice reached this broker."""
+    def _read_all_entities(self, listed_of_kinds: Sequence[Outcome]) -> Procedure[None]:
+        """Those that are there, and those that were: they may have gone while no notice reached this broker.
+
+        Where there are none, nothing is asked of the store.
+        """
         paths = dict.fromkeys(self.entities.settings)
-        for kind, listed in zip(KINDS, (yield [Children(f"/config/{kind}") for kind in KINDS]), strict=True):
+        for kind, listed in zip(KINDS, listed_of_kinds, strict=True):
             paths |= dict.fromkeys(f"{kind}/{name}" for name in listed.names)
         users = [path for path in paths if path.startswith("users/") and path.count("/") == 1]
         for some in pieces(users, WRITTEN_AT_ONCE):

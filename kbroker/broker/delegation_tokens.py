@@ -29,7 +29,7 @@ from kbroker.controller.epoch import pieces
 from kbroker.metadata.entities import desanitized, sanitized
 from kbroker.metadata.store import encode_uuid, understood
 from kbroker.metadata.tree import ancestors
-from kbroker.ports import Children, Create, Delete, Get, Multi, NodeChanged, Outcome, SetData, StoreFault
+from kbroker.ports import Create, Delete, Get, Multi, NodeChanged, Outcome, SetData, StoreFault
 from kbroker.security.scram import HASHES, LEAST_ITERATIONS, Credential, make_credential
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
@@ -102,8 +102,7 @@ class DelegationTokens:
         """A session begins: all tokens are read."""
         above = {each: None for path in (TOKENS, TOKEN_CHANGES) for each in ancestors(path)}
         yield [Create(path) for path in (*above, TOKENS, TOKEN_CHANGES)]
-        yield from self._notices.begin(now_ms)
-        (listed,) = yield [Children(TOKENS)]
+        (listed,) = yield from self._notices.begin(now_ms, [TOKENS])
         yield from self._read(list({**dict.fromkeys(listed.names), **dict.fromkeys(self.tokens)}))
         self._check.set(now_ms + self._config.delegation_token_expiry_check_interval_ms)
 

@@ -36,11 +36,15 @@ class Notices:
         self._is_reading = False
         self._is_stale = False  # changed again while it was being read
 
-    def begin(self, now_ms: int) -> Procedure[None]:
-        """A session begins: watch, and take what is there for known; everything is to be read after this."""
-        (children,) = yield [Children(self._path, watch=True)]
+    def begin(self, now_ms: int, folders: Sequence[str] = ()) -> Procedure[Sequence[Outcome]]:
+        """A session begins: watch, and take what is there for known; everything is to be read after this.
+
+        folders: whose children are listed in the same step, behind the watch. Returns: those listings.
+        """
+        children, *listed = yield [Children(self._path, watch=True), *map(Children, folders)]
         self._seen_at_ms = {name: self._seen_at_ms.get(name, now_ms) for name in children.names}
         self._purge_in_time()
+        return listed
 
     def node_changed(self, change: NodeChanged, now_ms: int) -> bool:
         """A watch has fired; whether it was this one's."""

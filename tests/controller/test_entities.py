@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from kbroker.controller.admin import Change
 from kbroker.metadata.entities import desanitized, is_entity, sanitized, user_path
 from kbroker.metadata.store import encode_config_change
-from kbroker.ports import Create, Delete
+from kbroker.ports import Children, Create, Delete, Get, Operation
+from kbroker.sim.store import SimSession
 from tests.controller.cluster import Cluster
 from tests.controller.test_odd_nodes import write
 
@@ -44,6 +47,22 @@ def test_a_broker_that_comes_finds_what_was_set_before() -> None:
     cluster.start(2)
     assert known(cluster, 2) == known(cluster, 1)
     assert len(known(cluster, 2)) == 3
+
+
+def test_a_broker_takes_no_step_at_its_start_to_find_that_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[Sequence[Operation]] = []
+    submit = SimSession.submit
+
+    def count(store: SimSession, operations: Sequence[Operation], token: object) -> None:
+        steps.append(operations)
+        submit(store, operations, token)
+
+    cluster = Cluster(1)
+    monkeypatch.setattr(SimSession, "submit", count)
+    cluster.start(2)
+    listings = [step for step in steps if Children("/config/users") in step]
+    assert [step[0] for step in listings] == [Children("/config/changes", watch=True)]
+    assert not any(isinstance(each, Get) and is_entity(each.path[len("/config/") :]) for step in steps for each in step)
 
 
 @pytest.mark.parametrize(
