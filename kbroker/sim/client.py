@@ -2,7 +2,7 @@
 
 A client is a script, a generator that yields what it waits for: `Sleep` or `Ask`. `ask` sends requests and gives back
 their answers in order, or raises `Lost` when the connection ends first. Each connection begins with ApiVersions, and
-from what that advertises the client picks a version of every API, by chance, for its whole life. Where there are
+from what that advertises the client picks a version of each API, mostly by chance, for its whole life. Where there are
 several machines it has a connection to each that it speaks to, asks any of them who leads a partition and who is
 controller (`leaders.py`), and asks again when it is told that it was wrong. Subclasses (`producers.py`, `consumers.py`,
 `admins.py`) are the scripts.
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 OLDEST = {8: 1, 9: 1}
 """Versions below which no client here goes: OffsetCommit 0 and OffsetFetch 0 keep offsets in the metadata store, newer
 ones in the group's topic, and a client that mixed them by chance would look for its offsets in the other place."""
+PICKED_BY_CHANCE = frozenset((*range(17), *range(18, 36), 37, *range(42, 48), 56, 57, 60, 61, 65, 66, 67, 75))
+"""APIs of which a client picks a version by chance; of all others it takes the newest. Each draw shifts what all later
+draws of a client come to, so add an API that the broker begins to serve only when a client here asks for it."""
 REQUEST_TIMEOUT_MS = 30_000  # request.timeout.ms of clients, counted from the last answer
 
 
@@ -245,7 +248,8 @@ class Client:
         for api, (first, last) in served.items():
             if api not in self.versions:
                 first = max(first, OLDEST.get(api, 0))
-                wanted = self.fixed_versions.get(api, self.chance.randint(first, last))
+                by_chance = self.chance.randint(first, last) if api in PICKED_BY_CHANCE else last
+                wanted = self.fixed_versions.get(api, by_chance)
                 self.versions[api] = min(max(wanted, first), last)
 
     def _timed_out(self) -> None:

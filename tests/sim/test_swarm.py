@@ -9,6 +9,7 @@ from itertools import count
 
 import pytest
 
+from kbroker.api.routes import SERVED, Served
 from kbroker.sim.swarm import Swarm
 from tests.sim.campaign import campaign
 
@@ -38,6 +39,12 @@ def test_a_seed_repeats_itself() -> None:
 
 def test_a_seed_of_a_cluster_repeats_itself() -> None:
     assert Swarm(3, machines=3).run() == Swarm(3, machines=3).run()
+
+
+def test_an_api_that_no_client_asks_for_leaves_a_seed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Swarm(8, machines=1).run()
+    monkeypatch.setitem(SERVED, 1_000, Served("Unasked", "handshake", 0, 5))
+    assert Swarm(8, machines=1).run() == before
 
 
 def test_seeds_differ() -> None:
