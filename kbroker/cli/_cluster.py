@@ -200,12 +200,13 @@ def _check_addresses(bootstrap: str) -> None:
 
 def _refusals() -> list[Exception]:
     """What brokers will have answered to logins: the client only logs it, and ends as if it had found no broker."""
-    from kafka.errors import BrokerResponseError
+    from kafka.errors import BrokerResponseError, RequestTimedOutError
 
     heard: list[Exception] = []
 
     def hear(record: logging.LogRecord) -> bool:
-        heard.extend(each for each in record.args or () if isinstance(each, BrokerResponseError))
+        refused = [each for each in record.args or () if isinstance(each, BrokerResponseError)]
+        heard.extend(each for each in refused if not isinstance(each, RequestTimedOutError))  # the client's own
         return False  # no other handler is told
 
     log = logging.getLogger("kafka.net.manager")
