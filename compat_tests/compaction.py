@@ -23,6 +23,7 @@ from kbroker.log.log_jobs import ManagerConfig
 from kbroker.log.manager import open_logs
 from kbroker.runtime.clock import SystemRandom
 from kbroker.runtime.files import SystemDisk
+from kbroker.timing import Scheduler
 from protocol.records import Record, legacy
 from protocol.records.batch import MAGIC, MAGIC_AT
 from protocol.records.content import parse_set
@@ -65,6 +66,7 @@ def clean_by_us(directory: Path, config: LogConfig, begin: BeginCompaction | Non
         wall_ms=wall_ms,
         tell=facts.append,
         begin_compaction=begin,
+        alarm=Scheduler().alarm(lambda now_ms: None),
     )
     for (topic, index), log in manager.logs():
         manager.reconfigure(topic, index, config)
