@@ -28,7 +28,8 @@ def program() -> Path:
     def install(home: Path) -> None:
         home.mkdir(parents=True)
         artifact = f"io.apicurio:apicurio-registry-app:{RELEASE}:tar.gz:all"
-        environments.run(["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={home}"])
+        goal = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={home}"]
+        environments.run([*environments.MAVEN, *goal])
         for archive in home.glob("*.tar.gz"):
             with tarfile.open(archive) as packed:
                 packed.extractall(home, filter="data")

@@ -22,6 +22,8 @@ import pytest
 from compat_tests import apache
 
 _CACHE = Path(__file__).parents[1] / ".cache" / "clients"
+# What it only reads POMs of stays without a jar, and Ivy, which Spark fetches packages by, takes ~/.m2 for whole.
+MAVEN = ("mvn", "-q", "-B", f"-Dmaven.repo.local={_CACHE.with_name('maven')}")
 _DRIVERS = Path(__file__).parent / "drivers"
 
 
@@ -142,7 +144,7 @@ def jars_of(pom: Path, name: str) -> list[Path]:
     def install(home: Path) -> None:
         home.mkdir(parents=True)
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={home}"]
-        run(["mvn", "-q", "-B", "-f", str(pom), *goal])
+        run([*MAVEN, "-f", str(pom), *goal])
 
     return sorted(installed(name, [pom.read_text()], install).glob("*.jar"))
 

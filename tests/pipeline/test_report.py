@@ -46,6 +46,7 @@ def tables(**given: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "lateness": ["topic", "up_to_s", "records", "worst_ms"],
         "compression": ["topic", "codec", "before", "after"],
         "lag": ["group", "topic", "partition", "committed", "lag"],
+        "schemas": ["topic", "side", "schema_id", "subject", "version", "first_time"],
         "timestamps": ["topic", "odd", "records", "first_ms", "last_ms", "first_time", "last_time"],
     }
     made = {name: pd.DataFrame(columns=columns) for name, columns in empty.items()}

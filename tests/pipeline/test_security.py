@@ -129,5 +129,5 @@ def test_a_password_is_what_java_takes_it_for(written: str, password: str) -> No
 
 def test_a_certificate_file_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
-    with socket.socket() as plain, pytest.raises(PipelineError, match=r"ca\.pem: no certificates in PEM there"):
+    with socket.socket() as plain, pytest.raises(PipelineError, match=r"ca\.pem: no store; allowed: a file of JKS"):
         wrapped(security_of({"security.protocol": "SSL", "ssl.ca.location": f"{tmp_path}/ca.pem"}), plain, "127.0.0.1")

@@ -400,7 +400,7 @@ def _topic_a(cluster: Cluster) -> None:
             {"assign": '{"a": [0]}', "startingOffsetsByTimestamp": '{"a": {}}'},
             "option startingOffsetsByTimestamp says nothing of a-0",
         ),
-        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI"),
+        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "SASL_SSL wants sasl.mechanism: PLAIN, SCRAM"),
         ({"subscribe": " , "}, "option subscribe: no topic is named"),
         ({"subscribePattern": ""}, "option subscribePattern: no topic is named"),
         ({"assign": "{}"}, "option assign: no topic is named"),
