@@ -77,20 +77,23 @@ def renew(request: RenewDelegationTokenRequest, call: Call) -> Result:
     """Put off a token's end."""
     _check_session(call)
     pending = _tokens(call).renew(bytes(request.hmac), call.session.principal, request.renew_period_ms)
-
-    def respond(code: ErrorCode, ends_ms: int = -1) -> RenewDelegationTokenResponse:
-        return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=ends_ms)
-
-    return _later(pending, lambda ends_ms: respond(ErrorCode.NONE, ends_ms), respond, call)
+    return _ends_then(pending, RenewDelegationTokenResponse, call)
 
 
 def expire(request: ExpireDelegationTokenRequest, call: Call) -> Result:
     """Have a token end."""
     _check_session(call)
     pending = _tokens(call).expire(bytes(request.hmac), call.session.principal, request.expiry_time_period_ms)
+    return _ends_then(pending, ExpireDelegationTokenResponse, call)
 
-    def respond(code: ErrorCode, ends_ms: int = -1) -> ExpireDelegationTokenResponse:
-        return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=ends_ms)
+
+def _ends_then(
+    pending: Any, response: type[RenewDelegationTokenResponse] | type[ExpireDelegationTokenResponse], call: Call
+) -> Result:
+    """Answered with the token's new end, once that is kept."""
+
+    def respond(code: ErrorCode, ends_ms: int = -1) -> Any:
+        return response(error_code=code, expiry_timestamp_ms=ends_ms)
 
     return _later(pending, lambda ends_ms: respond(ErrorCode.NONE, ends_ms), respond, call)
 
