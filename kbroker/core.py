@@ -616,8 +616,7 @@ class Core:
         if request.has_errors or route.api not in SAY_ERRORS:
             yield from self._broker.counters.note_errors_in_slices(route.api, response, route.flat)
             yield
-        charge = self._charges.get(route.api)
-        throttle_ms = 0 if charge is None else charge(request, response, self._now_ms)
+        throttle_ms = self._charge(request, response)
         if throttle_ms:
             response = cast("Metering", self._metering).throttled(request, response, throttle_ms)
         try:
@@ -706,18 +705,24 @@ class Core:
         metering.end(now_ms)
 
     def _answer_metered(self, request: Request, response: Answer) -> None:
-        charge = self._charges.get(request.route.api)
-        if charge is None or not (throttle_ms := charge(request, response, self._now_ms)):
-            Core._answer(self, request, response)
-            return
-        Core._answer(self, request, cast("Metering", self._metering).throttled(request, response, throttle_ms))
+        throttle_ms = self._charge(request, response)
+        if throttle_ms:
+            response = cast("Metering", self._metering).throttled(request, response, throttle_ms)
+        Core._answer(self, request, response)
         self._mute(request, throttle_ms)
 
     def _keep_silent_metered(self, request: Request) -> None:
-        charge = self._charges.get(request.route.api)
-        throttle_ms = 0 if charge is None else charge(request, None, self._now_ms)
+        throttle_ms = self._charge(request, None)
         Core._keep_silent(self, request)
         self._mute(request, throttle_ms)
+
+    def _charge(self, request: Request, response: Answer | None) -> int:
+        """Count what a request has used. Returns: for how long its client is to be throttled, in ms.
+
+        response: None where there is none.
+        """
+        charge = self._charges.get(request.route.api)
+        return 0 if charge is None else charge(request, response, self._now_ms)
 
     def _mute(self, request: Request, throttle_ms: int) -> None:
         """Nothing is read from the connection for so long: behind all its answers one stands that comes at the end."""
