@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kbroker.runtime.ssl_transport import PORTION_BYTES, RECORD_BYTES, pieces_of, why_no_tls
+from kbroker.runtime.ssl_transport import PORTION_BYTES, RECORD_BYTES, send_pieces, why_no_tls
 from kbroker.runtime.transport import WantReadError, WantWriteError
 
 if TYPE_CHECKING:
@@ -106,18 +106,7 @@ class KernelSslTransport:
 
     def sendmsg(self, buffers: Iterable[Buffer], ancillary: tuple[()], flags: int, /) -> int:
         """The same; small ones share a record."""
-        total = 0
-        for piece in pieces_of(buffers):
-            try:
-                sent = self.send(piece)
-            except BlockingIOError:
-                if not total:
-                    raise
-                break
-            total += sent
-            if sent < len(piece):
-                break
-        return total
+        return send_pieces(buffers, flags, lambda piece, _: self.send(piece))
 
     def send_file(self, fd: int, position: int, size: int) -> int:
         """Never called."""

@@ -155,19 +155,7 @@ class SslTransport:
 
     def sendmsg(self, buffers: Iterable[Buffer], ancillary: tuple[()], flags: int, /) -> int:
         """The same; small ones share a record."""
-        total = 0
-        pieces = list(pieces_of(buffers))
-        for number, piece in enumerate(pieces, 1):
-            try:
-                sent = self.send(piece, flags if number == len(pieces) else flags | MSG_MORE)
-            except BlockingIOError:
-                if not total:
-                    raise
-                break
-            total += sent
-            if sent < len(piece):
-                break
-        return total
+        return send_pieces(buffers, flags, self.send)
 
     def send_file(self, fd: int, position: int, size: int) -> int:
         """Never called."""
@@ -249,6 +237,26 @@ def pieces_of(buffers: Iterable[Buffer]) -> Iterator[Buffer]:
             break
     if small:
         yield small[0] if len(small) == 1 else b"".join(small)
+
+
+def send_pieces(buffers: Iterable[Buffer], flags: int, send: Callable[[Buffer, int], int]) -> int:
+    """Send one portion of them. Returns: how many bytes were taken.
+
+    send: takes one piece, with these flags, and MSG_MORE where another piece follows.
+    """
+    total = 0
+    pieces = list(pieces_of(buffers))
+    for number, piece in enumerate(pieces, 1):
+        try:
+            sent = send(piece, flags if number == len(pieces) else flags | MSG_MORE)
+        except BlockingIOError:
+            if not total:
+                raise
+            break
+        total += sent
+        if sent < len(piece):
+            break
+    return total
 
 
 REASONS = {
