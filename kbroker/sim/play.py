@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.sim.admins import TopicCreator
 from kbroker.sim.checks import Checks
@@ -284,15 +284,23 @@ class Stage:
         return said
 
 
-def perform_on(stage: Stage, text: str) -> str:
-    """Play a play; the text with what really happened. Raises: Broken, ValueError."""
+class Steps(Protocol):
+    """What carries out the steps of a play: a whole world (`Stage`), or a test's, of a coordinator alone."""
+
+    def step(self, line: str) -> list[str]:
+        """Do one step; what came of it. Raises: ValueError if it says nothing that is known here."""
+        ...
+
+
+def perform_on(stage: Steps, text: str) -> str:
+    """Play a play; the text with what really happened. Every play runs by this. Raises: Broken, ValueError."""
     out: list[str] = []
     for line in text.splitlines():
         if line.startswith(INDENT):
             continue
         out.append(line)
-        if line and not line.startswith("#"):
-            out += [INDENT + said for said in stage.step(line)]
+        if step := line.partition("#")[0].strip():
+            out += [INDENT + said for said in stage.step(step)]
     return "\n".join(out) + "\n"
 
 

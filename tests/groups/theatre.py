@@ -1,7 +1,7 @@
 """Plays: stories of groups as plain text, each step followed by what it caused.
 
 A line at the left margin is a step, a line with four blanks in front is something it caused; `#` begins a comment.
-`REWRITE_PLAYS=1 pytest tests/groups` writes what really happened into the files, to be looked at in the diff.
+`REWRITE_PLAYS=1 pytest tests/test_plays.py` writes what really happened into the files, to be looked at in the diff.
 
     config KEY=VALUE ...                before anything else
     NAME join [GROUP] [instance=I] [protocols=range,sticky] [topics=t,u] [session=MS] [rebalance=MS] [version=N] [as=ID]
@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kbroker.coordinator import Caller
 from protocol.errors import ErrorCode
@@ -79,16 +80,25 @@ class Client:
 class Stage:
     """Runs the steps of one play."""
 
-    def __init__(self, config: dict[str, str]) -> None:
-        self.world = World(config_of(**{key.replace(".", "_"): value for key, value in config.items()}))
+    def __init__(self) -> None:
+        self.config: dict[str, str] = {}
         self.clients: dict[str, Client] = {}
         self.waiting: dict[object, tuple[str, Client | None]] = {}
         self.aliases: dict[str, str] = {}
         self.shown_lines = 0
 
+    @cached_property
+    def world(self) -> World:
+        """Made by the first step that is no `config`."""
+        return World(config_of(**{key.replace(".", "_"): value for key, value in self.config.items()}))
+
     def step(self, line: str) -> list[str]:
         """Do a step: what it caused, in words."""
         first, *rest = line.split()
+        if first == "config":
+            assert "world" not in vars(self), "config comes first"
+            self.config |= dict(word.split("=", 1) for word in rest)
+            return []
         if hasattr(self, f"do_{first.replace('-', '_')}"):
             out = getattr(self, f"do_{first.replace('-', '_')}")(*rest) or []
         else:
@@ -345,22 +355,3 @@ class Stage:
 
 def name(code: int) -> str:
     return ErrorCode(code).name if code else ""
-
-
-def perform(text: str) -> str:
-    """The play with what really happened in it."""
-    stage: Stage | None = None
-    config: dict[str, str] = {}
-    out = []
-    for line in text.splitlines():
-        if line.startswith("    "):
-            continue
-        out.append(line)
-        step = line.split("#")[0].strip()
-        if step.startswith("config "):
-            assert stage is None, "config comes first"
-            config |= dict(word.split("=", 1) for word in step.split()[1:])
-        elif step:
-            stage = stage or Stage(config)
-            out += [f"    {caused}" for caused in stage.step(step)]
-    return "\n".join(out) + "\n"

@@ -1,6 +1,6 @@
 """Plays of logins: a step at the left margin, behind it, with four blanks in front, what came of it.
 
-settings KEY=VALUE ...            of the broker, before all else
+config KEY=VALUE ...              of the broker, before all else
 user NAME MECHANISM PASSWORD      has a credential from now on, as Apache's tools make it
 NAME versions
 NAME handshake MECHANISM [0]      in version 1, or 0: then tokens come bare
@@ -15,6 +15,7 @@ clock MS                          the wall's clock jumps
 from __future__ import annotations
 
 import base64
+from functools import cached_property
 from typing import Any
 
 from kbroker.security.scram import ScramClient
@@ -24,8 +25,6 @@ from protocol.messages.handshake import ApiVersionsRequest, SaslAuthenticateRequ
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.security import CreateDelegationTokenRequest
 from tests.security.sasl_world import SaslClient, SaslWorld
-
-INDENT = "    "
 
 
 class Actor:
@@ -103,29 +102,24 @@ def told(answer: Any) -> str:
     return " ".join(filter(None, parts))
 
 
-def perform(text: str) -> str:
-    """The same play with what really happened."""
-    steps = [line for line in text.splitlines() if not line.startswith(INDENT)]
-    stage = _Stage(steps)
-    lines = []
-    for step in steps:
-        lines.append(step)
-        if step and not step.startswith("#"):
-            lines += [f"{INDENT}{line}" for line in stage.play(step)]
-    return "\n".join(lines) + "\n"
+class Stage:
+    """Runs the steps of one play."""
 
-
-class _Stage:
-    def __init__(self, steps: list[str]) -> None:
-        given = [step.split()[1:] for step in steps if step.startswith("settings ")]
-        settings = dict(each.split("=", 1) for some in given for each in some)
-        self.world = SaslWorld(**{key.replace(".", "_"): value for key, value in settings.items()})
+    def __init__(self) -> None:
+        self.config: dict[str, str] = {}
         self.actors: dict[str, Actor] = {}
         self.tokens: dict[str, tuple[str, str]] = {}
 
-    def play(self, step: str) -> list[str]:
-        name, *words = step.split()
-        if name == "settings":
+    @cached_property
+    def world(self) -> SaslWorld:
+        """Made by the first step that is no `config`."""
+        return SaslWorld(**{key.replace(".", "_"): value for key, value in self.config.items()})
+
+    def step(self, line: str) -> list[str]:
+        name, *words = line.split()
+        if name == "config":
+            assert "world" not in vars(self), "config comes first"
+            self.config |= dict(word.split("=", 1) for word in words)
             return []
         if name == "user":
             self.world.add_scram(words[1], words[0], words[2])

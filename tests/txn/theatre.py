@@ -1,7 +1,7 @@
 """Plays: stories of transactions as plain text, each step followed by what it caused.
 
 A line at the left margin is a step, a line with four blanks in front is something it caused; `#` begins a comment.
-`REWRITE_PLAYS=1 pytest tests/txn` writes what really happened into the files, to be looked at in the diff.
+`REWRITE_PLAYS=1 pytest tests/test_plays.py` writes what really happened into the files, to be looked at in the diff.
 
     config KEY=VALUE ...                before anything else
     NAME init ID [timeout=MS] [version=N] [again | as=ID/EPOCH]   again: it says the id and epoch it has (KIP-360)
@@ -22,6 +22,7 @@ A producer remembers its id and epoch from the answers, as real ones do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from kbroker.config import BrokerConfig, BrokerLayers, Given, resolve_broker
@@ -140,14 +141,23 @@ class Client:
 class Stage:
     """Runs the steps of one play."""
 
-    def __init__(self, config: dict[str, str]) -> None:
-        self.world = World(config_of(**{key.replace(".", "_"): value for key, value in config.items()}))
+    def __init__(self) -> None:
+        self.config: dict[str, str] = {}
         self.clients: dict[str, Client] = {}
         self.waiting: dict[int, tuple[Client, str]] = {}
         self.calls = 0
 
+    @cached_property
+    def world(self) -> World:
+        """Made by the first step that is no `config`."""
+        return World(config_of(**{key.replace(".", "_"): value for key, value in self.config.items()}))
+
     def step(self, line: str) -> list[str]:
         first, *rest = line.split()
+        if first == "config":
+            assert "world" not in vars(self), "config comes first"
+            self.config |= dict(word.split("=", 1) for word in rest)
+            return []
         if hasattr(self, f"do_{first}"):
             out = getattr(self, f"do_{first}")(*rest) or []
         else:
@@ -287,22 +297,3 @@ class Stage:
             return said + "ok"
         client.producer = Producer(response.producer_id, response.producer_epoch)
         return said + f"goes on as {response.producer_id}/{response.producer_epoch}"
-
-
-def perform(text: str) -> str:
-    """The play with what really happened in it."""
-    stage: Stage | None = None
-    config: dict[str, str] = {}
-    out = []
-    for line in text.splitlines():
-        if line.startswith("    "):
-            continue
-        out.append(line)
-        step = line.split("#")[0].strip()
-        if step.startswith("config "):
-            assert stage is None, "config comes first"
-            config |= dict(word.split("=", 1) for word in step.split()[1:])
-        elif step:
-            stage = stage or Stage(config)
-            out += [f"    {caused}" for caused in stage.step(step)]
-    return "\n".join(out) + "\n"
