@@ -16,6 +16,7 @@ from typing import Any
 
 from kbroker.runtime.blocking import BlockingConnection, connect
 from protocol.errors import ErrorCode
+from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -26,6 +27,7 @@ from protocol.records.content import build_batch, parse_set
 METADATA, PRODUCE, FETCH, INIT_PRODUCER_ID = 9, 9, 11, 2
 """The versions spoken: any broker since Kafka 2.4 serves them."""
 
+SAFE_DOWNGRADE = 2
 IN_FLIGHT = 5
 """Requests sent ahead of their answers: what Kafka allows an idempotent producer."""
 
@@ -36,6 +38,14 @@ class Connection(BlockingConnection):
     def __init__(self, port: int = 0, timeout_s: float = 30, *, over: socket.socket | None = None) -> None:
         """over: a socket that is connected already, in place of the loopback's port. Raises OSError."""
         super().__init__(over or connect("127.0.0.1", port, timeout_s), "raw", answer_s=timeout_s)
+
+
+def lower(port: int, feature: str, level: int) -> None:
+    """Have a broker that is alone run a feature at this level instead of the newest."""
+    key = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=SAFE_DOWNGRADE)
+    with Connection(port) as connection:
+        done = connection.ask(UpdateFeaturesRequest(feature_updates=[key]), 2)
+    assert done.error_code == ErrorCode.NONE, done.error_message
 
 
 class Producer(threading.Thread):

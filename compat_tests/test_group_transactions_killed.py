@@ -15,6 +15,7 @@ import pytest
 from compat_tests import environments
 from compat_tests.brokers import KbrokerProcess
 from compat_tests.clients import CLIENTS, REFERENCE, Client, ClientError, Driver, running
+from compat_tests.raw import lower
 from compat_tests.waiting import eventually
 
 SECTION = "9 Transactions"
@@ -50,18 +51,19 @@ def write(reference: Driver, topic: str, values: list[str]) -> None:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("level", ["0", "2"])
+@pytest.mark.parametrize("level", [0, 2])
 @pytest.mark.parametrize("kind", [pytest.param(each, id=str(each)) for each in KINDS])
 def test_every_record_is_copied_once_while_the_broker_is_killed(
-    kind: Client, level: str, tmp_path: Path, request: pytest.FixtureRequest
+    kind: Client, level: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Copy as a member of a group while the broker is killed, transaction.version {level}"""
     random = Random(2)
     numbers = 0
     with (
-        KbrokerProcess(tmp_path / "broker", settings={**SETTINGS, "transaction.version": level}) as broker,
+        KbrokerProcess(tmp_path / "broker", settings=SETTINGS) as broker,
         running(broker.address, tmp_path, kind, REFERENCE) as (driver, reference),
     ):
+        lower(broker.port, "transaction.version", level)
         for topic in (SOURCE, TOPIC):
             reference.create_topic(topic)
         copying = driver.start("copy", name=NAME, group=GROUP, source=SOURCE, topic=TOPIC, last=LAST)

@@ -15,6 +15,7 @@ import pytest
 
 from compat_tests.brokers import KbrokerProcess
 from compat_tests.clients import CLIENTS, REFERENCE, Client, ClientError, Driver, running
+from compat_tests.raw import lower
 
 SECTION = "9 Transactions"
 NAME, GROUP, TOPIC, SOURCE = "counter", "counters", "counted", "numbers"
@@ -80,20 +81,21 @@ def kill(broker: KbrokerProcess) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("level", ["0", "2"])
+@pytest.mark.parametrize("level", [0, 2])
 @pytest.mark.parametrize(
     "kind",
     [pytest.param(each, id=str(each), marks=[pytest.mark.quick] * (each is REFERENCE)) for each in WITH_TRANSACTIONS],
 )
 def test_every_input_is_counted_once_while_the_broker_is_killed(
-    kind: Client, level: str, tmp_path: Path, request: pytest.FixtureRequest
+    kind: Client, level: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Consume, transform and produce while the broker is killed, transaction.version {level}"""
     random = Random(1)
     with (
-        KbrokerProcess(tmp_path / "broker", settings={**SETTINGS, "transaction.version": level}) as broker,
+        KbrokerProcess(tmp_path / "broker", settings=SETTINGS) as broker,
         running(broker.address, tmp_path, kind, REFERENCE) as (driver, reference),
     ):
+        lower(broker.port, "transaction.version", level)
         for topic in (TOPIC, SOURCE):
             reference.create_topic(topic)
         counter = Counter(driver)

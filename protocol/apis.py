@@ -169,7 +169,7 @@ APIS: tuple[Api, ...] = (
     Api(50, "DescribeUserScramCredentials", "security",        "0",      0,     "0",      "0"),
     Api(51, "AlterUserScramCredentials",    "security",        "0",      0,     "0",      "0"),
     Api(56, "AlterPartition",               "control",         "0-3",    0,     "0-3",    None, control_plane=True),
-    Api(57, "UpdateFeatures",               "features",        "0-1",    0,     "0-1",    "0-2"),
+    Api(57, "UpdateFeatures",               "features",        "0-2",    0,     "0-1",    "0-2"),
     Api(58, "Envelope",                     "control",         "0",      0,     "0",      None, control_plane=True),
     Api(60, "DescribeCluster",              "metadata",        "0-2",    0,     "0-1",    "0-2"),
     Api(61, "DescribeProducers",            "transactions",    "0",      0,     "0",      "0"),

@@ -87,7 +87,7 @@ def alter_client_quotas(request: AlterClientQuotasRequest, call: Call) -> InSlic
             results.append(_altered(named, error))
         return AlterClientQuotasResponse(entries=results)
 
-    waiting = AwaitStore(pending, answer_with, call.now_ms)  # type: ignore[arg-type]
+    waiting = AwaitStore(pending, answer_with, call.now_ms)
     answer = waiting.answer(call.now_ms)
     return waiting if answer is None else (yield from answer)
 

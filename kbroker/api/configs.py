@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from kbroker.api.authorization import Each
 from kbroker.api.routes import Route
@@ -85,7 +85,7 @@ class AwaitStore(Generic[Answer]):
 
     __slots__ = ("_answer_with", "_pending", "deadline_ms")
 
-    def __init__(self, pending: Pending[dict[Entity, object]], answer_with: Callable[[], Answer], now_ms: int) -> None:
+    def __init__(self, pending: Pending[Any], answer_with: Callable[[], Answer], now_ms: int) -> None:
         self._pending = pending
         self._answer_with = answer_with
         self.deadline_ms = now_ms + STORE_PATIENCE_MS
@@ -130,7 +130,7 @@ def describe_configs(request: DescribeConfigsRequest, call: Call) -> Result:
         found = pending.error or pending.value or KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return _describe_all(request, call, found)
 
-    waiting = AwaitStore(pending, answer_with, call.now_ms)  # type: ignore[arg-type]
+    waiting = AwaitStore(pending, answer_with, call.now_ms)
     return waiting.answer(call.now_ms) or waiting
 
 
@@ -290,7 +290,7 @@ def _alter(
             results.append(_altered(resource, error))
         return respond(results)
 
-    waiting = AwaitStore(pending, answer_with, call.now_ms)  # type: ignore[arg-type]
+    waiting = AwaitStore(pending, answer_with, call.now_ms)
     answer = waiting.answer(call.now_ms)
     return waiting if answer is None else (yield from answer)
 

@@ -1,12 +1,12 @@
 """ApiVersions: what this broker speaks.
 
-Served: ApiVersions 0-4. The answer lists exactly the routes of `routes.py`. A client that asks in a version we do not
-know gets UNSUPPORTED_VERSION in the layout of version 0 with the versions of ApiVersions itself, and asks again.
+Served: ApiVersions 0-4. The answer lists exactly the routes of `routes.py`, but for those that wait for a feature which
+the cluster has not finalized. A client that asks in a version we do not know gets UNSUPPORTED_VERSION in the layout of
+version 0 with the versions of ApiVersions itself, and asks again. Then come the features that this broker supports, and
+those that the cluster has finalized (`metadata/features.py`).
 
-No features are listed, as in a cluster of Apache Kafka 3.9 on ZooKeeper; clients then do without them. But for
-transaction.version, if the setting of that name gives it a level.
-
-Unlike Kafka: Kafka 4 lists Produce 0-2 and refuses them; here every listed version works.
+Unlike Kafka: Kafka 4 lists Produce 0-2 and refuses them, and group APIs whose feature is off; here every listed version
+works, so that a client which can do without an API finds out by this answer.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kbroker.api.routes import SERVED, Route
+from kbroker.metadata.features import SUPPORTED
 from protocol.errors import ErrorCode
 from protocol.messages.handshake import (
     ApiVersion,
@@ -26,10 +27,10 @@ from protocol.messages.handshake import (
 
 if TYPE_CHECKING:
     from kbroker.api.call import Call
+    from kbroker.metadata.features import Features
 
 API_VERSIONS = 18
 LEVEL_0_SINCE = 4  # clients know features that begin at level 0; the older Java ones fail at them (KIP-1022)
-TRANSACTION_VERSION = "transaction.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511: what a software name may look like
 
 
@@ -44,15 +45,21 @@ def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse
         if not is_understood:
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         call.session.client_software = f"{request.client_software_name} {request.client_software_version}"
-    response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_served(), finalized_features_epoch=0)
-    level = call.broker.config.transaction_version
-    if level:
-        name = TRANSACTION_VERSION
-        if call.version >= LEVEL_0_SINCE:
-            response.supported_features = [SupportedFeatureKey(name=name, min_version=0, max_version=level)]
-        response.finalized_features = [FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)]
-        response.finalized_features_epoch = level  # clients look again when it has grown
-    return response
+    features = call.broker.features
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=_served(features),
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=first, max_version=last)
+            for name, first, last in SUPPORTED
+            if first > 0 or call.version >= LEVEL_0_SINCE
+        ],
+        finalized_features_epoch=features.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in features.finalized.items()
+        ],
+    )
 
 
 def unsupported_version() -> ApiVersionsResponse:
@@ -64,9 +71,11 @@ def unsupported_version() -> ApiVersionsResponse:
     )
 
 
-def _served() -> list[ApiVersion]:
+def _served(features: Features) -> list[ApiVersion]:
     return [
-        ApiVersion(api_key=api, min_version=served.first, max_version=served.last) for api, served in SERVED.items()
+        ApiVersion(api_key=api, min_version=served.first, max_version=served.last)
+        for api, served in SERVED.items()
+        if not served.feature or features.is_on(served.feature, served.level)
     ]
 
 

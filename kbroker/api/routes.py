@@ -16,21 +16,29 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.api.authorization import authorized, by_address
 from kbroker.config.limits import ELEMENTS_AT_ONCE
+from protocol.errors import ErrorCode
 from protocol.headers import API_VERSIONS
 from protocol.message import LAST_VERSION, Message
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.api.authorization import Change, Handle, Known, Need, Refuse
+    from kbroker.api.call import Result
 
 
 class Served(NamedTuple):
-    """What is promised of an API. module: what handles it, under `kbroker/api/`; first, last: versions."""
+    """What is promised of an API. module: what handles it, under `kbroker/api/`; first, last: versions.
+
+    feature, level: it is told and served only while the cluster has finalized this feature at this level or a higher
+    one (`metadata/features.py`); none: always.
+    """
 
     name: str
     module: str
     first: int
     last: int
+    feature: str = ""
+    level: int = 1
 
 
 SERVED: dict[int, Served] = {
@@ -87,7 +95,7 @@ SERVED: dict[int, Served] = {
     50: Served("DescribeUserScramCredentials", "scram_users", 0, 0),
     51: Served("AlterUserScramCredentials", "scram_users", 0, 0),
     56: Served("AlterPartition", "control", 0, 3),
-    57: Served("UpdateFeatures", "features", 0, 1),
+    57: Served("UpdateFeatures", "features", 0, 2),
     60: Served("DescribeCluster", "metadata", 0, 2),
     61: Served("DescribeProducers", "producers", 0, 0),
     65: Served("DescribeTransactions", "transactions", 0, 0),
@@ -177,8 +185,8 @@ class Route:
         self.known = known
         self.serve = handle
         self.before = before
-        self.handle = before(by_address(handle, needs, refuse), refuse)
         self.refuse = refuse
+        self.handle = self._while_finalized(before(by_address(handle, needs, refuse), refuse))
         self.flat = flat
         self.readers = ByVersion(request.reader)
         self.read_slices: Callable[..., Any] = request.decode_slices
@@ -196,8 +204,23 @@ class Route:
         if not self.needs:
             return self
         made = copy(self)
-        made.handle = self.before(authorized(self), self.refuse)
+        made.handle = self._while_finalized(self.before(authorized(self), self.refuse))
         return made
+
+    def _while_finalized(self, handle: Handle) -> Handle:
+        """The same for an API that waits for a feature: refused while that is off, as Apache's broker does."""
+        served = SERVED.get(self.api)
+        if served is None or not served.feature:
+            return handle
+        name, level, refuse = served.feature, served.level, self.refuse
+
+        def gated(request: Any, call: Any) -> Result:
+            if call.broker.features.is_on(name, level):
+                return handle(request, call)
+            code = ErrorCode.UNSUPPORTED_VERSION
+            return refuse(request, code, f"{served.name} waits for {name} {level} to be finalized", call.version)
+
+        return gated
 
     def completed(self, changes: list[Change], left: Any) -> Route:
         """The same for one request, whose answer is changed before it is encoded. left: what is handled of it.

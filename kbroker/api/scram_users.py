@@ -133,7 +133,7 @@ def alter(request: AlterUserScramCredentialsRequest, call: Call) -> Result:
                 results.append(_altered(user, None))
         return AlterUserScramCredentialsResponse(results=results)
 
-    waiting = AwaitStore(pending, answer_with, call.now_ms)  # type: ignore[arg-type]
+    waiting = AwaitStore(pending, answer_with, call.now_ms)
     return waiting.answer(call.now_ms) or waiting
 
 

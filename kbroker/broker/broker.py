@@ -17,6 +17,7 @@ from kbroker.broker.facts import BrokerConfigChanged, JobDone, QuotasChanged, To
 from kbroker.broker.jobs import Errand
 from kbroker.metadata.cache import MetadataDelta, TopicKey
 from kbroker.metadata.entities import EntitiesChanged
+from kbroker.metadata.features import FeaturesChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from kbroker.groups.coordinator import GroupCoordinator
     from kbroker.groups.shard import GroupShard
     from kbroker.log.manager import LogManager
+    from kbroker.metadata.features import Features
     from kbroker.ports import Clock, Random
     from kbroker.replica import ReplicaManager
     from kbroker.timing import Scheduler
@@ -104,7 +106,8 @@ class Broker:
         self._errands: list[Errand] = []
         for each in coordinators.values():
             each.give_jobs_to(self.give)
-        self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: [], EntitiesChanged: []}  # for who needs them
+        for_who_needs_them = (BrokerConfigChanged, EntitiesChanged, FeaturesChanged)
+        self._handlers: dict[type, list[Handler]] = {fact: [] for fact in for_who_needs_them}
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
         parts: list[Part] = [plane, *coordinators.values(), transaction_partitions, log_background]
         for part in parts:
@@ -119,6 +122,11 @@ class Broker:
     def config(self) -> BrokerConfig:
         """The settings as they are now: some change while the broker runs."""
         return self.plane.configs.broker
+
+    @property
+    def features(self) -> Features:
+        """What the cluster has finalized: `broker.features.is_on(GROUP_VERSION)`."""
+        return self.plane.features
 
     @property
     def groups(self) -> GroupCoordinator:

@@ -19,6 +19,7 @@ from kbroker.controller import Admin, Controller
 from kbroker.controller.controller_channel import ControlRequestDue
 from kbroker.controller.events import ControlAnswer, Registered, UncleanElectionsDue
 from kbroker.log.facts import LogDirectoryFailed, LogTruncated
+from kbroker.metadata.features import SUPPORTED, FeatureNode, Features
 from kbroker.metadata.requester import VERSIONS, Requester
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps, StoreRefusedError
 from kbroker.metadata.store import (
@@ -94,7 +95,7 @@ class Taken(NamedTuple):
 
 
 class ControlPlane:
-    """The parts: `cache`, `configs`, `controller`, `admin`, `control_requests`, `producer_ids`.
+    """The parts: `cache`, `configs`, `controller`, `admin`, `control_requests`, `producer_ids`, `features`.
 
     cluster_id: None until it is known. listener: over which brokers speak to each other. fatal: why the broker cannot
     go on in this cluster; then its process stops.
@@ -143,7 +144,12 @@ class ControlPlane:
         self._patience = scheduler.alarm(self._is_still_taken)
         self.producer_ids = ProducerIds(broker_id, self._steps, tell)
         self.notices = ConfigChanges(broker_id, configs, replicas, self._steps, scheduler, tell)
-        self._images: list[Image] = [self.notices]
+        self.features = Features(tell=tell)
+        alone = bool(configs.layers.alone)
+        self._images: list[Image] = [
+            FeatureNode(self.features, self._steps, self._cannot_go_on, alone=alone),
+            self.notices,
+        ]
 
     @property
     def ready(self) -> bool:
@@ -227,6 +233,10 @@ class ControlPlane:
         path = f"{LOG_DIR_EVENTS}/log_dir_event_"
         yield [Create(path, encode_log_dir_event(self.broker_id), sequential=True)]
 
+    def _cannot_go_on(self, why: str) -> None:
+        log.error("%s", why)
+        self.fatal = why
+
     def _is_still_taken(self, now_ms: int) -> None:
         """The wait for this broker's id, which another holds, has been too long."""
         if self._taken is not None:
@@ -301,6 +311,8 @@ class ControlPlane:
         self.notices.set_broker(own=decode_config(own.data), default=decode_config(default.data))
         for image in self._images:
             yield from image.begin(self._clock.now_ms())
+        if self.fatal:
+            return -1
         path = broker_path(self.broker_id)
         while True:
             (made,) = yield [Create(path, self._registration(), ephemeral=True)]
@@ -316,7 +328,8 @@ class ControlPlane:
     def _registration(self) -> bytes:
         """What this broker's node says of it now."""
         self._registered_endpoints = self._endpoints
-        info = BrokerInfo(self.broker_id, self._endpoints, self.configs.broker.broker_rack)
+        rack = self.configs.broker.broker_rack
+        info = BrokerInfo(self.broker_id, self._endpoints, rack, features=SUPPORTED)
         return encode_broker(info, self._clock.wall_ms())
 
     def _advertise(self, fact: EndpointsChanged, now_ms: int) -> None:

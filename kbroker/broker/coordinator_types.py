@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.coordinator import Runtime, Shard, TopicStore
     from kbroker.metadata.configs import Configs
+    from kbroker.metadata.features import Features
     from kbroker.ports import Random
     from protocol.message import Message
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 class Parts(NamedTuple):
     """What a coordinator is made of. config: as it is at the start; configs: as it is now.
 
-    new_id: a producer id (`ProducerIds.take_now`).
+    new_id: a producer id (`ProducerIds.take_now`). features: as they are finalized now.
     """
 
     runtime: Runtime[Any]
@@ -43,6 +44,7 @@ class Parts(NamedTuple):
     configs: Configs
     random: Random
     new_id: Callable[[], int]
+    features: Features
 
 
 class Loaded(NamedTuple):
@@ -80,7 +82,7 @@ def _load_groups(parts: Parts) -> Loaded:
     from kbroker.groups.memory import GroupMemory
     from kbroker.groups.shard import GroupShard
 
-    runtime, store, config, _, random, _ = parts
+    runtime, store, config, _, random, *_ = parts
     memory = GroupMemory(
         lambda: (group for shard in runtime.shards.values() for group in shard.groups.values()), config
     )
@@ -95,10 +97,10 @@ def _load_transactions(parts: Parts) -> Loaded:
     from kbroker.txn.coordinator import TransactionCoordinator
     from kbroker.txn.shard import TransactionShard
 
-    runtime, store, _, configs, _, new_id = parts
+    runtime, store, _, configs, _, new_id, features = parts
     return Loaded(
         TransactionCoordinator(runtime),
-        lambda partition, epoch: TransactionShard(partition, epoch, store, lambda: configs.broker, new_id),
+        lambda partition, epoch: TransactionShard(partition, epoch, store, lambda: configs.broker, new_id, features),
     )
 
 

@@ -164,7 +164,7 @@ class LateCoordinator(CoordinatorPart):
         )
         super().__init__(runtime, plane.cache, plane.run)
         self._kind = kind
-        self._parts = Parts(runtime, store, config, plane.configs, random, plane.producer_ids.take_now)
+        self._parts = Parts(runtime, store, config, plane.configs, random, plane.producer_ids.take_now, plane.features)
         self._made: Loaded | None = None
 
     def _loaded(self) -> Loaded:

@@ -25,6 +25,10 @@ from kbroker.cli._dev_brokers import BrokerProcess, all_in_order, free_ports
 from kbroker.cli._numbers import Number
 from kbroker.config import BrokerConfig, ConfigError
 from kbroker.config.environment import from_environment
+from kbroker.metadata.features import newest
+from kbroker.metadata.store import FEATURES, encode_features
+from kbroker.metadata.tree import NO_SESSION
+from kbroker.ports import Create
 from kbroker.runtime.logs import RateLimit
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.metadata_server.server import HOST, MetadataServer
@@ -76,6 +80,7 @@ class DevCluster:
             overrides = {**self.secured.settings, **overrides}
             del overrides["listeners"]
         self.server = MetadataServer(self._loop, str(folder / STORE_FILE), port=metadata_port, failed=self._broken)
+        self.server.tree.apply(Create(FEATURES, encode_features(newest())), NO_SESSION)  # unless they are there
         self.brokers = [BrokerProcess(at + 1, each, folder) for at, each in enumerate(ports)]
         self._loop.on_end(self._signals.append)
         for each in self.brokers:

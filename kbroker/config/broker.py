@@ -393,11 +393,6 @@ class BrokerConfig(Settings):
         dynamic=CLUSTER_WIDE,
         doc="Whether a transactional write is checked with its coordinator first.",
     )
-    transaction_version: Short = setting(
-        0,
-        between(0, 2),
-        doc="Feature level transaction.version that clients are told: 2 for an epoch a transaction (KIP-890).",
-    )
     transaction_state_log_num_partitions: Int = setting(
         50, at_least(1), doc="Partitions of __transaction_state when created."
     )

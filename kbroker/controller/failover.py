@@ -45,7 +45,7 @@ log = logging.getLogger("kbroker.controller")
 
 def take_over(epoch: ControllerEpoch) -> Procedure[None]:
     """Know the cluster, and say to all brokers who is in it and who leads what."""
-    check_fence((yield [epoch.fenced(Create(FEATURES, encode_features()))]))  # unless it is there
+    check_fence((yield [epoch.fenced(Create(FEATURES, encode_features({})))]))  # unless it is there
     yield from _drop_notices(epoch)
     doubtful = yield from _load(epoch)
     context = epoch.context

@@ -18,7 +18,7 @@ here asks a store. An Apache broker of the same cluster reads what these functio
 | `/admin/preferred_replica_election` | partitions whose first replicas are to lead |
 | `/isr_change_notification`, `/log_dir_event_notification` | notices to the controller, one child each |
 | `/brokers/seqid` | its version counts the generated broker ids |
-| `/feature` | features finalized for the cluster: none; Apache brokers look for the node |
+| `/feature` | the levels of features that all brokers have agreed on; its version is their epoch (`features.py`) |
 | `/latest_producer_id_block` | the last block of producer ids that was handed out |
 
 Source: ZkData of Apache Kafka 3.9, by observation of the nodes it writes.
@@ -70,13 +70,22 @@ NO_LEADER = -1
 RECOVERED, RECOVERING = 0, 1
 
 
+class SupportedFeature(NamedTuple):
+    """The levels of a feature that a broker can run, first and last; 0 is without it (KIP-584)."""
+
+    name: str
+    first: int
+    last: int
+
+
 class BrokerInfo(NamedTuple):
-    """A broker's registration. epoch: czxid of its node; -1 before it is there."""
+    """A broker's registration. epoch: czxid of its node; -1 before it is there. features: that it supports."""
 
     id: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     epoch: int = -1
+    features: tuple[SupportedFeature, ...] = ()
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The endpoint of a listener's name."""
@@ -198,10 +207,15 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 def encode_broker(broker: BrokerInfo, wall_ms: int) -> bytes:
-    """Content of `/brokers/ids/N`, layout 5; host and port are those of the first plaintext listener, for old tools."""
+    """Content of `/brokers/ids/N`, layout 5; host and port are those of the first plaintext listener, for old tools.
+
+    Features are told from level 1 on: Apache brokers before 3.9 cannot read a registration that says 0 (KAFKA-17011).
+    """
     plain = next((each for each in broker.endpoints if each.security_protocol == 0), Endpoint("", 0, "", -1))
     content: dict[str, Any] = {
-        "features": {},
+        "features": {
+            each.name: {"min_version": max(each.first, 1), "max_version": each.last} for each in broker.features
+        },
         "listener_security_protocol_map": {
             each.listener: SECURITY_PROTOCOLS[each.security_protocol] for each in broker.endpoints
         },
@@ -230,7 +244,11 @@ def decode_broker(broker_id: int, data: bytes, stat: Stat) -> BrokerInfo:
     if content["version"] == 1:
         endpoints = (Endpoint("PLAINTEXT", 0, _text(content["host"]), _number(content["port"])),)
     rack = content.get("rack")
-    return BrokerInfo(_number(broker_id), endpoints, None if rack is None else _text(rack), stat.czxid)
+    features = tuple(
+        SupportedFeature(name, _number(levels["min_version"]), _number(levels["max_version"]))
+        for name, levels in (content.get("features") or {}).items()
+    )
+    return BrokerInfo(_number(broker_id), endpoints, None if rack is None else _text(rack), stat.czxid, features)
 
 
 def encode_topic(topic: TopicInfo) -> bytes:
@@ -348,9 +366,24 @@ def encode_reassignments(targets: Mapping[tuple[str, int], Sequence[int]]) -> by
     return _dump({"version": 1, "partitions": partitions})
 
 
-def encode_features() -> bytes:
-    """Content of `/feature`, layout 2: finalized features are in use, and there are none."""
-    return _dump({"version": 2, "status": 1, "features": {}})
+def encode_features(levels: Mapping[str, int]) -> bytes:
+    """Content of `/feature`, layout 2, of features that are in use, each at its level."""
+    features = {name: {"max_version_level": level} for name, level in levels.items()}
+    return _dump({"version": 2, "status": 1, "features": features})
+
+
+def decode_features(data: bytes) -> dict[str, int]:
+    """The finalized levels, of layout 1 or 2; none where features are not in use (status 0).
+
+    Raises: ValueError, KeyError, TypeError if it makes no sense.
+    """
+    content = _load(data)
+    if content["version"] not in (1, 2):
+        raise ValueError(f"layout {content['version']}; known: 1 and 2")
+    levels = {_text(name): _number(each["max_version_level"]) for name, each in content["features"].items()}
+    if any(level < 1 for level in levels.values()):
+        raise ValueError(f"a level below 1: {levels}")
+    return levels if content["status"] else {}
 
 
 def decode_reassignments(data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:

@@ -17,6 +17,7 @@ from kbroker.config import BrokerConfig
 from kbroker.config.limits import MARKER_RETRY_MS
 from kbroker.coordinator import Caller, Shard, Store, TimerKey, Turn
 from kbroker.coordinator.effects import Call
+from kbroker.metadata.features import TRANSACTION_VERSION, Features
 from kbroker.txn import Producer, records, rules
 from kbroker.txn.records import TransactionRecord
 from kbroker.txn.state import PREPARE_ABORT, PREPARED, RAISES, TopicPartition, Transaction
@@ -72,12 +73,14 @@ class TransactionShard(Shard[TransactionRecord]):
         store: Store,
         config: Callable[[], BrokerConfig],
         new_id: Callable[[], int],
+        features: Features,
     ) -> None:
         """new_id: a producer id that was never given out. Raises: KafkaError if there is none at the moment."""
         super().__init__(partition, epoch, store)
         self._new_id = new_id
         self.transactions: dict[str, Transaction] = {}
         self._config = config
+        self._features = features
         self.makers = Makers()
         self._on_the_way: dict[str, int] = {}  # records that are not committed yet, by id
         self._overdue: set[str] = set()  # ids of those that have been waited for too long
@@ -191,7 +194,7 @@ class TransactionShard(Shard[TransactionRecord]):
     @property
     def _raises(self) -> bool:
         """Whether what aborts a transaction without its producer raises the epoch as an end of the producer's would."""
-        return self._config().transaction_version >= RAISES
+        return self._features.is_on(TRANSACTION_VERSION, RAISES)
 
     def _known(self, name: str, producer: Producer) -> Transaction | None:
         """What is known of an id. Raises: KafkaError CONCURRENT_TRANSACTIONS while that is not committed."""

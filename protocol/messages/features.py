@@ -10,12 +10,13 @@ from __future__ import annotations
 from protocol.message import Array, Bool, Int8, Int16, Int32, Message, String, Struct, plain, since, until
 
 
-class UpdateFeaturesRequest(Message, api=57, versions="0-1", flexible="0+"):
+class UpdateFeaturesRequest(Message, api=57, versions="0-2", flexible="0+"):
     """New levels for some features.
 
     Versions:
       0  introduced by KIP-584, flexible from the start
       1  upgrade_type instead of allow_downgrade; validate_only (KIP-778)
+      2  as 1
     """
 
     timeout_ms: Int32 = plain(default=60000)
@@ -33,18 +34,19 @@ class FeatureUpdateKey(Struct):
     upgrade_type: Int8 = since(1, default=1)
 
 
-class UpdateFeaturesResponse(Message, api=57, versions="0-1", flexible="0+"):
-    """What became of each feature.
+class UpdateFeaturesResponse(Message, api=57, versions="0-2", flexible="0+"):
+    """What became of the updates: all of them are made or none.
 
     Versions:
       0  introduced by KIP-584, flexible from the start
       1  as 0
+      2  no results by feature
     """
 
     throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16  # of the whole request; NOT_CONTROLLER, for instance
     error_message: String | None  # None: no error
-    results: Array[UpdatableFeatureResult]
+    results: Array[UpdatableFeatureResult] = until(1, default=[], ignorable=True)
 
 
 class UpdatableFeatureResult(Struct):

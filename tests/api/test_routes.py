@@ -17,9 +17,9 @@ def test_the_table_says_what_the_modules_serve() -> None:
     found = {}
     for each in iter_modules(kbroker.api.__path__):
         for route in getattr(import_module(f"kbroker.api.{each.name}"), "ROUTES", ()) if each.name != "routes" else ():
-            found[route.api] = Served(BY_KEY[route.api].name, each.name, route.first, route.last)
+            found[route.api] = (BY_KEY[route.api].name, each.name, route.first, route.last)
             assert route.request is BY_KEY[route.api].request
-    assert dict(sorted(found.items())) == SERVED
+    assert dict(sorted(found.items())) == {api: served[:4] for api, served in SERVED.items()}
     assert list(SERVED) == sorted(SERVED)
 
 

@@ -160,7 +160,6 @@ OWN_CHOICE = {
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
     "super.users",
-    "transaction.version",  # a feature that a cluster agrees upon, not a setting
     "kbroker.tls.kernel",  # Kafka has none
 }
 

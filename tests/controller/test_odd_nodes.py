@@ -9,7 +9,6 @@ import pytest
 from kbroker.metadata.store import (
     CONTROLLER,
     CONTROLLER_EPOCH,
-    FEATURES,
     Assignment,
     config_path,
     decode_topic,
@@ -168,18 +167,6 @@ def test_settings_that_make_no_sense_are_none() -> None:
     cluster = Cluster(1)
     write(cluster, Create(config_path("topics", "t"), b"{"))
     assert cluster.create("t", retention_ms="5") is ErrorCode.NONE
-
-
-def test_a_cluster_has_a_node_of_features() -> None:
-    cluster = Cluster(1)
-    assert cluster.data(FEATURES) == b'{"version":2,"status":1,"features":{}}'
-
-
-def test_features_that_are_there_stay() -> None:
-    cluster = Cluster(1)
-    write(cluster, SetData(FEATURES, b'{"version":2,"status":1,"features":{"x":{"max_version_level":1}}}'))
-    cluster.restart(1)
-    assert b'"x"' in cluster.data(FEATURES)
 
 
 @pytest.mark.parametrize("entity", [("topics", "t"), ("brokers", "<default>")])

@@ -13,12 +13,14 @@ from kbroker.metadata.store import (
     BrokerInfo,
     Endpoint,
     LeaderIsr,
+    SupportedFeature,
     TopicInfo,
     decode_broker,
     decode_cluster_id,
     decode_config,
     decode_config_change,
     decode_controller,
+    decode_features,
     decode_isr_change,
     decode_log_dir_event,
     decode_producer_id_block,
@@ -30,6 +32,7 @@ from kbroker.metadata.store import (
     encode_config,
     encode_config_change,
     encode_controller,
+    encode_features,
     encode_producer_id_block,
     encode_state,
     encode_topic,
@@ -95,12 +98,15 @@ def test_the_recovery_state_is_written_only_while_recovering() -> None:
 
 
 def test_brokers_come_back_with_their_epoch() -> None:
-    broker = BrokerInfo(3, (Endpoint("OUT", 0, "h", 1), Endpoint("IN", 1, "::1", 2)), "r")
+    features = (SupportedFeature("share.version", 1, 2),)
+    broker = BrokerInfo(3, (Endpoint("OUT", 0, "h", 1), Endpoint("IN", 1, "::1", 2)), "r", features=features)
     assert decode_broker(3, encode_broker(broker, 5), STAT) == broker._replace(epoch=42)
 
 
 def test_a_broker_as_apache_writes_it() -> None:
-    content = json.loads(encode_broker(BrokerInfo(3, (Endpoint("IN", 1, "s", 2), Endpoint("OUT", 0, "h", 1))), 5))
+    endpoints = Endpoint("IN", 1, "s", 2), Endpoint("OUT", 0, "h", 1)
+    broker = BrokerInfo(3, endpoints, features=(SupportedFeature("share.version", 0, 2),))
+    content = json.loads(encode_broker(broker, 5))
     assert content == {
         "version": 5,
         "host": "h",
@@ -109,8 +115,26 @@ def test_a_broker_as_apache_writes_it() -> None:
         "timestamp": "5",
         "endpoints": ["IN://s:2", "OUT://h:1"],
         "listener_security_protocol_map": {"IN": "SSL", "OUT": "PLAINTEXT"},
-        "features": {},
+        "features": {"share.version": {"min_version": 1, "max_version": 2}},
     }
+
+
+def test_features_as_apache_writes_them() -> None:
+    assert encode_features({"a": 2}) == b'{"version":2,"status":1,"features":{"a":{"max_version_level":2}}}'
+    assert decode_features(encode_features({"a": 2, "b": 1})) == {"a": 2, "b": 1}
+
+
+def test_features_of_the_older_layout_and_those_that_are_not_in_use() -> None:
+    older = b'{"version":1,"status":1,"features":{"a":{"min_version_level":1,"max_version_level":2}}}'
+    assert decode_features(older) == {"a": 2}
+    assert decode_features(older.replace(b'"status":1', b'"status":0')) == {}
+
+
+@pytest.mark.parametrize("level", [0, -1, "1", None])
+def test_a_finalized_level_that_makes_no_sense(level: object) -> None:
+    content = {"version": 2, "status": 1, "features": {"a": {"max_version_level": level}}}
+    with pytest.raises(ValueError, match=r"level below 1|no number"):
+        decode_features(json.dumps(content).encode())
 
 
 def test_brokers_of_older_layouts() -> None:

@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from kbroker.coordinator import Caller
+from kbroker.metadata.features import Features
 from kbroker.txn import transactional_id_limits
 from protocol.errors import ErrorCode
 from tests.txn.theatre import World, config_of
@@ -19,7 +20,7 @@ Ask = Callable[[str, str], ErrorCode]
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Four ids are many."""
     monkeypatch.setattr(transactional_id_limits, "TRANSACTIONAL_IDS", 4)
-    return World(config_of())
+    return World(config_of(), Features())
 
 
 @pytest.fixture

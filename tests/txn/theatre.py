@@ -4,6 +4,7 @@ A line at the left margin is a step, a line with four blanks in front is somethi
 `REWRITE_PLAYS=1 pytest tests/test_plays.py` writes what really happened into the files, to be looked at in the diff.
 
     config KEY=VALUE ...                before anything else
+    finalized FEATURE=LEVEL ...         before anything else
     NAME init ID [timeout=MS] [version=N] [again | as=ID/EPOCH]   again: it says the id and epoch it has (KIP-360)
     NAME add TOPIC-PARTITION ... [as=ID/EPOCH]
     NAME commit [version=N] [as=ID/EPOCH] | NAME abort ... | NAME verify TOPIC-PARTITION
@@ -27,6 +28,7 @@ from typing import Any
 
 from kbroker.config import BrokerConfig, BrokerLayers, Given, resolve_broker
 from kbroker.coordinator import Caller, Effect, Happened, Reply, Runtime
+from kbroker.metadata.features import Features
 from kbroker.timing import Scheduler
 from kbroker.txn import Producer
 from kbroker.txn.coordinator import TransactionCoordinator
@@ -57,8 +59,9 @@ class World:
     markers: wanted, by transactional id. wanted: all that ever were, in order.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, features: Features) -> None:
         self.config = config
+        self.features = features
         self.now_ms = START_MS
         self.slept_ms = 0  # as long as the machine slept since the process began
         self.epoch = 0
@@ -73,7 +76,7 @@ class World:
 
     def start(self) -> None:
         def make(partition: int, epoch: int) -> TransactionShard:
-            return TransactionShard(partition, epoch, self.store, lambda: self.config, self.new_id)
+            return TransactionShard(partition, epoch, self.store, lambda: self.config, self.new_id, self.features)
 
         self.scheduler = Scheduler(self.now_ms)
         self.runtime: Runtime[TransactionShard] = Runtime(
@@ -143,20 +146,26 @@ class Stage:
 
     def __init__(self) -> None:
         self.config: dict[str, str] = {}
+        self.finalized: dict[str, int] = {}
         self.clients: dict[str, Client] = {}
         self.waiting: dict[int, tuple[Client, str]] = {}
         self.calls = 0
 
     @cached_property
     def world(self) -> World:
-        """Made by the first step that is no `config`."""
-        return World(config_of(**{key.replace(".", "_"): value for key, value in self.config.items()}))
+        """Made by the first step that is neither `config` nor `finalized`."""
+        settings = config_of(**{key.replace(".", "_"): value for key, value in self.config.items()})
+        return World(settings, Features(self.finalized))
 
     def step(self, line: str) -> list[str]:
         first, *rest = line.split()
-        if first == "config":
-            assert "world" not in vars(self), "config comes first"
-            self.config |= dict(word.split("=", 1) for word in rest)
+        if first in ("config", "finalized"):
+            assert "world" not in vars(self), f"{first} comes first"
+            given = dict(word.split("=", 1) for word in rest)
+            if first == "config":
+                self.config |= given
+            else:
+                self.finalized |= {name: int(level) for name, level in given.items()}
             return []
         if hasattr(self, f"do_{first}"):
             out = getattr(self, f"do_{first}")(*rest) or []
