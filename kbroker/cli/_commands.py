@@ -27,6 +27,7 @@ COMMANDS = {
     "users": ("kbroker.cli.users:users", "Who may log in by SCRAM: list, create, alter, delete."),
     "acls": ("kbroker.cli.acls:acls", "Access rules: who may do what."),
     "quotas": ("kbroker.cli.quotas:quotas", "Quotas of users, client ids and addresses: describe, alter."),
+    "features": ("kbroker.cli.features:features", "What a cluster has agreed to do: describe, upgrade, downgrade."),
     "cluster": ("kbroker.cli.cluster:cluster", "Brokers of a cluster, their log directories and API versions."),
     "reassign": ("kbroker.cli.reassign:reassign", "Move partitions between brokers."),
     "elect-leaders": ("kbroker.cli.elect_leaders:elect_leaders", "Have partitions led by their first replica again."),
