@@ -326,7 +326,7 @@ def _groups(broker: Broker) -> Iterator[Family]:
         "kafka_consumergroup_members",
         "gauge",
         "Members of a group.",
-        (Sample(len(group.members), (("consumergroup", group.group_id),)) for group in groups),
+        (Sample(group.size, (("consumergroup", group.group_id),)) for group in groups),
     )
     yield Family(
         "kafka_consumergroup_current_offset", "gauge", "Committed offset.", _offsets(groups, lambda where, at: at)

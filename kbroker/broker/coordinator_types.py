@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.config import BrokerConfig
     from kbroker.coordinator import Runtime, Shard, TopicStore
+    from kbroker.metadata.cache import MetadataCache
     from kbroker.metadata.configs import Configs
     from kbroker.metadata.features import Features
     from kbroker.ports import Random
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Parts(NamedTuple):
-    """What a coordinator is made of. config: as it is at the start; configs: as it is now.
+    """What a coordinator is made of. config: as it is at the start; configs: as it is now. image: of the cluster.
 
     new_id: a producer id (`ProducerIds.take_now`). features: as they are finalized now.
     """
@@ -42,6 +43,7 @@ class Parts(NamedTuple):
     store: TopicStore
     config: BrokerConfig
     configs: Configs
+    image: MetadataCache
     random: Random
     new_id: Callable[[], int]
     features: Features
@@ -79,16 +81,18 @@ class CoordinatorType(NamedTuple):
 
 def _load_groups(parts: Parts) -> Loaded:
     from kbroker.groups.coordinator import GroupCoordinator
+    from kbroker.groups.kinds import Surroundings
     from kbroker.groups.memory import GroupMemory
     from kbroker.groups.shard import GroupShard
 
-    runtime, store, config, _, random, *_ = parts
+    runtime, store, config, configs, image, random, *_ = parts
     memory = GroupMemory(
         lambda: (group for shard in runtime.shards.values() for group in shard.groups.values()), config
     )
+    surroundings = Surroundings(config, random, memory, image, configs.group)
     return Loaded(
         GroupCoordinator(runtime, memory),
-        lambda partition, epoch: GroupShard(partition, epoch, store, config, random, memory),
+        lambda partition, epoch: GroupShard(partition, epoch, store, surroundings),
         lambda: memory.held_bytes,
     )
 
@@ -97,7 +101,7 @@ def _load_transactions(parts: Parts) -> Loaded:
     from kbroker.txn.coordinator import TransactionCoordinator
     from kbroker.txn.shard import TransactionShard
 
-    runtime, store, _, configs, _, new_id, features = parts
+    runtime, store, _, configs, _, _, new_id, features = parts
     return Loaded(
         TransactionCoordinator(runtime),
         lambda partition, epoch: TransactionShard(partition, epoch, store, lambda: configs.broker, new_id, features),
@@ -105,13 +109,11 @@ def _load_transactions(parts: Parts) -> Loaded:
 
 
 def _group_records() -> RecordKinds:
-    from protocol.messages import stored
+    from kbroker.groups.kinds import RECORDS
+    from protocol.messages.stored import OffsetCommitKey, OffsetCommitValue
 
-    return {
-        0: (stored.OffsetCommitKey, stored.OffsetCommitValue),
-        1: (stored.OffsetCommitKey, stored.OffsetCommitValue),
-        2: (stored.GroupMetadataKey, stored.GroupMetadataValue),
-    }
+    offsets = dict.fromkeys((0, 1), (OffsetCommitKey, OffsetCommitValue))
+    return offsets | {key_type: classes for load in RECORDS.values() for key_type, classes in load().items()}
 
 
 def _transaction_records() -> RecordKinds:

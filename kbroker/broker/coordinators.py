@@ -164,7 +164,8 @@ class LateCoordinator(CoordinatorPart):
         )
         super().__init__(runtime, plane.cache, plane.run)
         self._kind = kind
-        self._parts = Parts(runtime, store, config, plane.configs, random, plane.producer_ids.take_now, plane.features)
+        new_id, features = plane.producer_ids.take_now, plane.features
+        self._parts = Parts(runtime, store, config, plane.configs, plane.cache, random, new_id, features)
         self._made: Loaded | None = None
 
     def _loaded(self) -> Loaded:

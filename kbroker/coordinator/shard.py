@@ -33,10 +33,10 @@ log = logging.getLogger("kbroker.coordinator")
 class Shard(ABC, Generic[R]):
     """The generic half of a shard. loading: until `loaded`, nothing but replay touches it.
 
-    high_watermark: what is below it is committed. waiting: (end offset, note) of what has been written and is to be
-    told to `committed`, in the order of the log. unheard: of the cluster's image, what it is told once it is loaded.
-    IF_MISPLACED: for the log, what is lost of ids whose partition has
-    become another one.
+    high_watermark: what is below it is committed. written_end: of the log, after what this shard has written. waiting:
+    (end offset, note) of what has been written and is to be told to `committed`, in the order of the log. unheard: of
+    the cluster's image, what it is told once it is loaded. IF_MISPLACED: for the log, what is lost of ids whose
+    partition has become another one.
     """
 
     IF_MISPLACED: ClassVar[str]
@@ -46,6 +46,7 @@ class Shard(ABC, Generic[R]):
         self.epoch = epoch
         self.loading = True
         self.high_watermark = 0
+        self.written_end = 0
         self.waiting: deque[tuple[int, object]] = deque()
         self.unheard: list[MetadataDelta] = []
         self._store = store
@@ -78,6 +79,7 @@ class Shard(ABC, Generic[R]):
         if self._refusal is ErrorCode.NOT_ENOUGH_REPLICAS:
             self._refusal = ErrorCode.NONE
             log.info("a coordinator can write to its partition %d again", self.partition)
+        self.written_end = end
         self.advance(high_watermark)
         for record in records:
             self.replay(record, record_offset=first, producer_id=producer_id)

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping
 from kbroker.config.limits import GROUP_ID_LENGTH
 from kbroker.coordinator import Caller, Effect, Reply, Runtime, Turn
 from kbroker.groups.effects import Gathering, OffsetsStored, loading_error
-from kbroker.groups.group import STABLE, Group
-from kbroker.groups.membership import refuse_join, refuse_sync
+from kbroker.groups.kinds import described, refuse_join, refuse_sync
 from kbroker.groups.memory import GroupMemory
 from kbroker.groups.offsets import NOWHERE, Commit, TopicPartition
 from kbroker.groups.shard import GroupShard
@@ -38,7 +37,6 @@ from protocol.messages.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribedGroup,
-    DescribedGroupMember,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -106,8 +104,7 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             error = NONE if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else shard
         else:
-            who = request.member_id, request.group_instance_id, request.generation_id
-            error = shard.heartbeat(turn, request.group_id, *who)
+            error = shard.heartbeat(turn, request)
         turn.reply(caller.call, HeartbeatResponse(error_code=error))
         return turn.effects
 
@@ -123,9 +120,9 @@ class GroupCoordinator:
             MemberResponse(
                 member_id=who.member_id,
                 group_instance_id=who.group_instance_id,
-                error_code=shard.leave(turn, request.group_id, who),
+                error_code=code,
             )
-            for who in leaving
+            for who, code in zip(leaving, shard.leave(turn, request.group_id, leaving), strict=True)
         ]
         error = members[0].error_code if caller.version < 3 else NONE
         turn.reply(caller.call, LeaveGroupResponse(error_code=error, members=members if caller.version >= 3 else []))
@@ -147,7 +144,7 @@ class GroupCoordinator:
         """
         shard = self._shard(request.group_id, may_be_empty=True)
         turn = self._turn(shard, now_ms)
-        error = shard if isinstance(shard, ErrorCode) else shard.commit_error(turn, request)
+        error = shard if isinstance(shard, ErrorCode) else shard.commit_error(turn, request, caller.version)
         codes, wall_ms = dict(refused or {}), turn.wall_ms
         wanted = {
             (topic.name, each.partition_index): _commit(each, request.retention_time_ms, wall_ms)
@@ -265,13 +262,13 @@ class GroupCoordinator:
         """DescribeGroups of one group; one that does not exist is Dead, from version 6 on not found (KIP-1043)."""
         shard = self._shard(group_id, may_be_empty=True)
         if isinstance(shard, ErrorCode):
-            return _described(group_id, "", error=shard)
+            return described(group_id, "", error=shard)
         group = shard.groups.get(group_id)
         if group is not None:
-            return _describe(group)
+            return shard.kind_of(group).describe(group, version)
         if version < 6:
-            return _described(group_id, "Dead")
-        return _described(group_id, "Dead", ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            return described(group_id, "Dead")
+        return described(group_id, "Dead", ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
     def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
         """ListGroups: of the states and types asked for, whatever their case; an unknown word matches nothing."""
@@ -282,12 +279,12 @@ class GroupCoordinator:
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=group.state.value,
-                group_type="classic",
+                group_type=group.TYPE.value,
             )
             for shard in self.runtime.shards.values()
             if not shard.loading
             for group in shard.groups.values()
-            if (not states or group.state.value.lower() in states) and (not types or "classic" in types)
+            if (not states or group.state.value.lower() in states) and (not types or group.TYPE.value in types)
         ]
         loading = any(shard.loading for shard in self.runtime.shards.values())
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else NONE, groups=groups)
@@ -427,37 +424,3 @@ def _txn_commit_response(
         for topic in request.topics
     ]
     return TxnOffsetCommitResponse(topics=topics)
-
-
-def _describe(group: Group) -> DescribedGroup:
-    stable = group.state is STABLE
-    assert not stable or group.protocol is not None, group.group_id
-    described = _described(group.group_id, group.state.value)
-    described.protocol_type = group.protocol_type or ""
-    described.protocol_data = (group.protocol or "") if stable else ""
-    described.members = [
-        DescribedGroupMember(
-            member_id=member.member_id,
-            group_instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            member_metadata=member.metadata(group.protocol) if stable and group.protocol is not None else b"",
-            member_assignment=member.assignment if stable else b"",
-        )
-        for member in group.members.values()
-    ]
-    return described
-
-
-def _described(
-    group_id: str, state: str, error: ErrorCode = ErrorCode.NONE, message: str | None = None
-) -> DescribedGroup:
-    return DescribedGroup(
-        error_code=error,
-        error_message=message,
-        group_id=group_id,
-        group_state=state,
-        protocol_type="",
-        protocol_data="",
-        members=[],
-    )

@@ -1,16 +1,17 @@
 """What a group's shard has written, and who waits for it; and what a client is told when it could not be written.
 
 A note goes along with records to the log (`Turn.write`), and comes back when they are committed, or when the leadership
-is lost before (`committed` and `abandoned` of shard.py). Why an append failed is told in the words of Kafka's group
-coordinator, not of the log.
+is lost before (`committed` and `abandoned` of shard.py). One with a `group_type` is for the rules of that kind. Why
+an append failed is told in the words of Kafka's group coordinator, not of the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from kbroker.coordinator.effects import Call
+from kbroker.groups.group import GroupType
 from kbroker.groups.offsets import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.message import Message
@@ -25,6 +26,11 @@ class GroupStored(NamedTuple):
     group_id: str
     generation: int
 
+    @property
+    def group_type(self) -> GroupType:
+        """Whose rules it is for."""
+        return GroupType.CLASSIC
+
 
 class StaticMemberReplaced(NamedTuple):
     """A static member under its new id, in a stable group; it is told when that is committed."""
@@ -33,6 +39,11 @@ class StaticMemberReplaced(NamedTuple):
     instance_id: str
     new_member_id: str
     old_leader: str
+
+    @property
+    def group_type(self) -> GroupType:
+        """Whose rules it is for."""
+        return GroupType.CLASSIC
 
 
 class OffsetsStored(NamedTuple):
@@ -61,7 +72,15 @@ class Removed(NamedTuple):
     places: list[object]
 
 
-Note: TypeAlias = GroupStored | StaticMemberReplaced | OffsetsStored | Removed
+class Answered(NamedTuple):
+    """An answer that leaves when what it says is committed. refused: the same with an error in it."""
+
+    call: Call
+    response: Message
+    refused: Callable[[ErrorCode], Message]
+
+
+Note: TypeAlias = GroupStored | StaticMemberReplaced | OffsetsStored | Removed | Answered
 
 
 def append_error(code: ErrorCode) -> ErrorCode:

@@ -17,8 +17,19 @@ from kbroker.config.limits import (
     REBALANCE_WAIT_MS,
 )
 from kbroker.coordinator import Caller, Turn
+from kbroker.groups.classic_group import (
+    COMPLETING,
+    DEAD,
+    EMPTY,
+    PREPARING,
+    STABLE,
+    ClassicGroup,
+    Member,
+    Protocols,
+    elect_protocol,
+)
 from kbroker.groups.effects import GroupStored, StaticMemberReplaced, append_error
-from kbroker.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, Member, Protocols, elect_protocol
+from kbroker.groups.kinds import refuse_join, refuse_sync
 from kbroker.groups.records import group_record
 from kbroker.ports import Random
 from protocol.errors import ErrorCode
@@ -41,7 +52,7 @@ NEEDS_MEMBER_ID_SINCE = 4  # JoinGroup version, KIP-394
 
 
 def join(
-    turn: Turn, group: Group, request: JoinGroupRequest, caller: Caller, config: BrokerConfig, chance: Random
+    turn: Turn, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, config: BrokerConfig, chance: Random
 ) -> None:
     """Take a member into the next generation; it is answered when that begins."""
     member_id = request.member_id
@@ -60,7 +71,7 @@ def join(
     _complete_join_if_everybody_is_there(turn, group, config)
 
 
-def _has_room(group: Group, member_id: str, most: int) -> bool:
+def _has_room(group: ClassicGroup, member_id: str, most: int) -> bool:
     if group.state is EMPTY:
         return True
     if group.state is PREPARING:  # counted by who waits, so that the last to come back is the one too many
@@ -69,7 +80,7 @@ def _has_room(group: Group, member_id: str, most: int) -> bool:
 
 
 def _newcomer(
-    turn: Turn, group: Group, request: JoinGroupRequest, caller: Caller, config: BrokerConfig, chance: Random
+    turn: Turn, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, config: BrokerConfig, chance: Random
 ) -> None:
     instance_id = request.group_instance_id
     name = caller.client_id if instance_id is None else instance_id
@@ -112,7 +123,7 @@ def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
 
 
 def _add_member(
-    turn: Turn, group: Group, member: Member, protocol_type: str, caller: Caller, config: BrokerConfig
+    turn: Turn, group: ClassicGroup, member: Member, protocol_type: str, caller: Caller, config: BrokerConfig
 ) -> None:
     if group.state is PREPARING and group.generation == 0:
         group.extend_join = True
@@ -126,7 +137,7 @@ def _add_member(
         prepare_rebalance(turn, group, config, f"new member {member.member_id}")
 
 
-def _rejoin(turn: Turn, group: Group, request: JoinGroupRequest, caller: Caller, config: BrokerConfig) -> None:
+def _rejoin(turn: Turn, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, config: BrokerConfig) -> None:
     """A known member joins: part of a rebalance, the cause of one, or a question about the present generation."""
     member_id = request.member_id
     error = member_error(group, member_id, request.group_instance_id)
@@ -150,7 +161,7 @@ def _rejoin(turn: Turn, group: Group, request: JoinGroupRequest, caller: Caller,
 
 
 def _replace_static_member(
-    turn: Turn, group: Group, new_id: str, request: JoinGroupRequest, caller: Caller, config: BrokerConfig
+    turn: Turn, group: ClassicGroup, new_id: str, request: JoinGroupRequest, caller: Caller, config: BrokerConfig
 ) -> None:
     """A static member has come back without its member id: it gets a new one, and the holder of the old is fenced."""
     instance_id = request.group_instance_id
@@ -185,7 +196,7 @@ def _replace_static_member(
     return None
 
 
-def static_member_stored(turn: Turn, group: Group, note: StaticMemberReplaced) -> None:
+def static_member_stored(turn: Turn, group: ClassicGroup, note: StaticMemberReplaced) -> None:
     """A static member's new id is committed: tell it that its old assignment holds."""
     caller = group.joining.get(note.new_member_id)
     if group.state is not STABLE or caller is None or group.static.get(note.instance_id) != note.new_member_id:
@@ -199,7 +210,7 @@ def static_member_stored(turn: Turn, group: Group, note: StaticMemberReplaced) -
     _restart_session(turn, group, group.members[note.new_member_id])  # it may have run out while the call was parked
 
 
-def static_member_not_stored(turn: Turn, group: Group, note: StaticMemberReplaced, code: ErrorCode) -> None:
+def static_member_not_stored(turn: Turn, group: ClassicGroup, note: StaticMemberReplaced, code: ErrorCode) -> None:
     """It took too long: the member asks again. It keeps the new id, which may be committed yet."""
     caller = group.joining.get(note.new_member_id)
     if group.state is STABLE and caller is not None:
@@ -211,7 +222,7 @@ def static_member_not_stored(turn: Turn, group: Group, note: StaticMemberReplace
 # --- rebalance
 
 
-def prepare_rebalance(turn: Turn, group: Group, config: BrokerConfig, reason: str) -> None:
+def prepare_rebalance(turn: Turn, group: ClassicGroup, config: BrokerConfig, reason: str) -> None:
     """Ask all members to join again. An empty group first waits a while for more members to come."""
     if group.state is COMPLETING:
         _fail_syncs(turn, group, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -227,7 +238,7 @@ def prepare_rebalance(turn: Turn, group: Group, config: BrokerConfig, reason: st
         _complete_join_if_everybody_is_there(turn, group, config)
 
 
-def _wait_for_more_members(turn: Turn, group: Group, config: BrokerConfig, delay_ms: int, left_ms: int) -> None:
+def _wait_for_more_members(turn: Turn, group: ClassicGroup, config: BrokerConfig, delay_ms: int, left_ms: int) -> None:
     """Let the initial delay run; it may be extended by up to `left_ms` afterwards."""
     group.extend_join = False
     group.initial_delay_ms = delay_ms
@@ -238,7 +249,7 @@ def _wait_for_more_members(turn: Turn, group: Group, config: BrokerConfig, delay
         turn.set_timer("join", group.group_id, delay_ms)
 
 
-def join_timer(turn: Turn, group: Group, config: BrokerConfig) -> None:
+def join_timer(turn: Turn, group: ClassicGroup, config: BrokerConfig) -> None:
     """The time to join is over; unless it was the initial delay, and a member came during it."""
     if group.state is not PREPARING:
         return
@@ -250,12 +261,12 @@ def join_timer(turn: Turn, group: Group, config: BrokerConfig) -> None:
         _complete_join(turn, group, config)
 
 
-def _complete_join_if_everybody_is_there(turn: Turn, group: Group, config: BrokerConfig) -> None:
+def _complete_join_if_everybody_is_there(turn: Turn, group: ClassicGroup, config: BrokerConfig) -> None:
     if group.state is PREPARING and group.initial_left_ms is None and group.everybody_joined:
         _complete_join(turn, group, config)
 
 
-def _complete_join(turn: Turn, group: Group, config: BrokerConfig) -> None:
+def _complete_join(turn: Turn, group: ClassicGroup, config: BrokerConfig) -> None:
     """Begin the next generation with those who joined, and with static members, who may be late."""
     assert group.state is PREPARING, group.state
     group.initial_left_ms = None
@@ -293,7 +304,7 @@ def _complete_join(turn: Turn, group: Group, config: BrokerConfig) -> None:
 # --- sync
 
 
-def sync(turn: Turn, group: Group, request: SyncGroupRequest, caller: Caller, config: BrokerConfig) -> None:
+def sync(turn: Turn, group: ClassicGroup, request: SyncGroupRequest, caller: Caller, config: BrokerConfig) -> None:
     """Hand a member its assignment: at once in a stable group, else when the leader's has been committed."""
     member_id = request.member_id
     error = _sync_error(group, request)
@@ -313,7 +324,7 @@ def sync(turn: Turn, group: Group, request: SyncGroupRequest, caller: Caller, co
     return None
 
 
-def _store_assignment(turn: Turn, group: Group, assignments: dict[str, bytes], config: BrokerConfig) -> None:
+def _store_assignment(turn: Turn, group: ClassicGroup, assignments: dict[str, bytes], config: BrokerConfig) -> None:
     """Write what the leader has assigned; if that cannot be, begin again."""
     record = group_record(group, group.members.values(), group.leader, assignments)
     note = GroupStored(group.group_id, group.generation)
@@ -324,7 +335,9 @@ def _store_assignment(turn: Turn, group: Group, assignments: dict[str, bytes], c
         assignment_not_stored(turn, group, note, config, error)
 
 
-def assignment_not_stored(turn: Turn, group: Group, note: GroupStored, config: BrokerConfig, error: ErrorCode) -> None:
+def assignment_not_stored(
+    turn: Turn, group: ClassicGroup, note: GroupStored, config: BrokerConfig, error: ErrorCode
+) -> None:
     """The leader's assignment was refused by the log, or waited too long for its replicas: begin again."""
     if group.state is not COMPLETING or group.generation != note.generation:
         return  # a rebalance has overtaken it
@@ -333,7 +346,7 @@ def assignment_not_stored(turn: Turn, group: Group, note: GroupStored, config: B
     prepare_rebalance(turn, group, config, f"its assignment could not be stored: {error.name}")
 
 
-def _sync_error(group: Group, request: SyncGroupRequest) -> ErrorCode:
+def _sync_error(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
     error = member_error(group, request.member_id, request.group_instance_id)
     if error is not ErrorCode.NONE:
         return error
@@ -345,7 +358,7 @@ def _sync_error(group: Group, request: SyncGroupRequest) -> ErrorCode:
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING else ErrorCode.NONE
 
 
-def assignment_stored(turn: Turn, group: Group, note: GroupStored) -> None:
+def assignment_stored(turn: Turn, group: ClassicGroup, note: GroupStored) -> None:
     """The leader's assignment is committed: hand it out."""
     if group.state is not COMPLETING or group.generation != note.generation:
         return  # a rebalance has overtaken it
@@ -359,7 +372,7 @@ def assignment_stored(turn: Turn, group: Group, note: GroupStored) -> None:
     turn.happened(group.group_id, f"is stable in generation {group.generation}", is_detail=True)
 
 
-def sync_timer(turn: Turn, group: Group, config: BrokerConfig) -> None:
+def sync_timer(turn: Turn, group: ClassicGroup, config: BrokerConfig) -> None:
     """Members that have not come for their assignment in time are out."""
     if group.state not in (COMPLETING, STABLE) or not group.unsynced:
         return
@@ -369,20 +382,20 @@ def sync_timer(turn: Turn, group: Group, config: BrokerConfig) -> None:
     prepare_rebalance(turn, group, config, f"{', '.join(gone)} did not come for an assignment")
 
 
-def _synced(turn: Turn, group: Group, member_id: str) -> None:
+def _synced(turn: Turn, group: ClassicGroup, member_id: str) -> None:
     if member_id in group.unsynced:
         group.unsynced.remove(member_id)
         if not group.unsynced:
             turn.cancel_timer("sync", group.group_id)
 
 
-def _expect_no_sync(turn: Turn, group: Group) -> None:
+def _expect_no_sync(turn: Turn, group: ClassicGroup) -> None:
     if group.unsynced:
         group.unsynced.clear()
         turn.cancel_timer("sync", group.group_id)
 
 
-def _fail_syncs(turn: Turn, group: Group, error: ErrorCode) -> None:
+def _fail_syncs(turn: Turn, group: ClassicGroup, error: ErrorCode) -> None:
     for member in group.members.values():
         if member.member_id in group.syncing:
             _answer_sync(turn, group, member.member_id, error)
@@ -392,7 +405,7 @@ def _fail_syncs(turn: Turn, group: Group, error: ErrorCode) -> None:
 # --- heartbeat, leave, expiry
 
 
-def heartbeat(turn: Turn, group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+def heartbeat(turn: Turn, group: ClassicGroup, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
     """A member is alive; the code tells it whether to join again."""
     error = member_error(group, member_id, instance_id)
     if error is not ErrorCode.NONE:
@@ -404,7 +417,7 @@ def heartbeat(turn: Turn, group: Group, member_id: str, instance_id: str | None,
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING else ErrorCode.NONE
 
 
-def leave(turn: Turn, group: Group, who: MemberIdentity, config: BrokerConfig) -> ErrorCode:
+def leave(turn: Turn, group: ClassicGroup, who: MemberIdentity, config: BrokerConfig) -> ErrorCode:
     """Take a member out at once. An admin client names a static member by its instance alone (empty member id)."""
     member_id, instance_id = who.member_id, who.group_instance_id
     if not member_id:
@@ -423,7 +436,7 @@ def leave(turn: Turn, group: Group, who: MemberIdentity, config: BrokerConfig) -
     return ErrorCode.NONE
 
 
-def session_timer(turn: Turn, group: Group, member_id: str, config: BrokerConfig) -> None:
+def session_timer(turn: Turn, group: ClassicGroup, member_id: str, config: BrokerConfig) -> None:
     """A member, or an id handed out, has been silent for its session. One whose call is parked is not silent."""
     if member_id in group.pending_members:
         group.remove(member_id)
@@ -437,7 +450,7 @@ def session_timer(turn: Turn, group: Group, member_id: str, config: BrokerConfig
         _remove_member(turn, group, member_id, config, "sent no heartbeat within its session timeout")
 
 
-def _remove_member(turn: Turn, group: Group, member_id: str, config: BrokerConfig, reason: str) -> None:
+def _remove_member(turn: Turn, group: ClassicGroup, member_id: str, config: BrokerConfig, reason: str) -> None:
     _forget(turn, group, member_id)
     if group.state in (STABLE, COMPLETING):
         prepare_rebalance(turn, group, config, f"member {member_id} {reason}")
@@ -446,7 +459,7 @@ def _remove_member(turn: Turn, group: Group, member_id: str, config: BrokerConfi
         _complete_join_if_everybody_is_there(turn, group, config)
 
 
-def _forget(turn: Turn, group: Group, member_id: str) -> None:
+def _forget(turn: Turn, group: ClassicGroup, member_id: str) -> None:
     """Drop a member, its parked calls (it has to join again if it still lives) and its timer."""
     if member_id in group.members or member_id in group.pending_members:
         _answer_join(turn, group, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -455,7 +468,7 @@ def _forget(turn: Turn, group: Group, member_id: str) -> None:
         group.remove(member_id)
 
 
-def unload(turn: Turn, group: Group) -> None:
+def unload(turn: Turn, group: ClassicGroup) -> None:
     """Another broker leads the group's partition now: send all members there."""
     for member_id in list(group.members):
         _answer_join(turn, group, member_id, ErrorCode.NOT_COORDINATOR)
@@ -470,7 +483,7 @@ def unload(turn: Turn, group: Group) -> None:
     group.become(DEAD, turn.wall_ms)
 
 
-def loaded(turn: Turn, group: Group, config: BrokerConfig) -> None:
+def loaded(turn: Turn, group: ClassicGroup, config: BrokerConfig) -> None:
     """The group has been read from the log: its members' sessions start again."""
     assert group.state in (STABLE, EMPTY), group.state
     for member in group.members.values():
@@ -482,7 +495,7 @@ def loaded(turn: Turn, group: Group, config: BrokerConfig) -> None:
 # --- answers
 
 
-def member_error(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
+def member_error(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
     """Whether the sender is who it says: of the two holders of an instance id the older one is fenced (KIP-345)."""
     if instance_id is not None:
         current = group.static.get(instance_id)
@@ -493,28 +506,9 @@ def member_error(group: Group, member_id: str, instance_id: str | None) -> Error
     return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def refuse_join(turn: Turn, caller: Caller, error: ErrorCode, member_id: str = "") -> None:
-    """Answer a join with an error. member_id: as the client knows it, or the one to come back with."""
-    turn.reply(
-        caller.call,
-        JoinGroupResponse(
-            error_code=error,
-            protocol_name=None if caller.version >= 7 else "",
-            leader="",
-            member_id=member_id,
-            members=[],
-        ),
-    )
-
-
-def refuse_sync(turn: Turn, caller: Caller, error: ErrorCode) -> None:
-    """Answer a sync with an error."""
-    turn.reply(caller.call, SyncGroupResponse(error_code=error, assignment=b""))
-
-
 def _tell_generation(
     turn: Turn,
-    group: Group,
+    group: ClassicGroup,
     member_id: str,
     caller: Caller,
     *,
@@ -550,7 +544,7 @@ def _tell_generation(
     )
 
 
-def _assignment(group: Group, member: Member) -> SyncGroupResponse:
+def _assignment(group: ClassicGroup, member: Member) -> SyncGroupResponse:
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
         protocol_type=group.protocol_type,
@@ -559,24 +553,24 @@ def _assignment(group: Group, member: Member) -> SyncGroupResponse:
     )
 
 
-def _park_join(turn: Turn, group: Group, member_id: str, caller: Caller) -> None:
+def _park_join(turn: Turn, group: ClassicGroup, member_id: str, caller: Caller) -> None:
     """Park a join; one parked before for the same member came over a connection that its client has given up."""
     _answer_join(turn, group, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
     group.joining[member_id] = caller
 
 
-def _answer_join(turn: Turn, group: Group, member_id: str, error: ErrorCode) -> None:
+def _answer_join(turn: Turn, group: ClassicGroup, member_id: str, error: ErrorCode) -> None:
     caller = group.joining.pop(member_id, None)
     if caller is not None:
         shown = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member_id
         refuse_join(turn, caller, error, shown)
 
 
-def _answer_sync(turn: Turn, group: Group, member_id: str, error: ErrorCode) -> None:
+def _answer_sync(turn: Turn, group: ClassicGroup, member_id: str, error: ErrorCode) -> None:
     caller = group.syncing.pop(member_id, None)
     if caller is not None:
         refuse_sync(turn, caller, error)
 
 
-def _restart_session(turn: Turn, group: Group, member: Member) -> None:
+def _restart_session(turn: Turn, group: ClassicGroup, member: Member) -> None:
     turn.set_timer("session", group.group_id, member.session_timeout_ms, member.member_id)

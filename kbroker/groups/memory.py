@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from kbroker.config import BrokerConfig
 from kbroker.config.limits import GROUP_METADATA_BYTES, GROUP_SHARE
-from kbroker.groups.group import Group, Member
+from kbroker.groups.classic_group import GROUP_BYTES, MEMBER_BYTES, ClassicGroup, Member
+from kbroker.groups.group import Group
 from kbroker.groups.offsets import Commit, GroupOffsets, TopicPartition
 from protocol.messages.groups import JoinGroupRequest
 
-GROUP_BYTES, MEMBER_BYTES, OFFSET_BYTES = 2_000, 1_000, 400  # of the objects themselves
+OFFSET_BYTES = 400  # of the object itself
 COUNT_AGAIN_MS = 1_000  # while it is too much, it is added up this often at most
 
 
@@ -46,34 +47,23 @@ class GroupMemory:
     def _count(self, now_ms: int) -> None:
         by_host = self._by_host = Counter()
         for group in self._groups():
-            by_host[""] += GROUP_BYTES + len(group.group_id) + MEMBER_BYTES * len(group.pending_members)
             by_host[group.committed_from] += offset_bytes(group.offsets)
-            for member in group.members.values():
-                by_host[member.client_host] += member_bytes(member)
+            for host, size_bytes in group.held():
+                by_host[host] += size_bytes
         self.held_bytes = by_host.total()
         self._counted_ms = now_ms
 
 
-def member_bytes(member: Member) -> int:
-    """What a member holds."""
-    about = MEMBER_BYTES + len(member.member_id) + len(member.instance_id or "") + len(member.assignment)
-    return about + _said_bytes(member)
-
-
-def _said_bytes(member: Member) -> int:
-    return sum(len(name) + len(metadata) for name, metadata in member.protocols)
-
-
-def join_bytes(group: Group | None, request: JoinGroupRequest) -> int:
+def join_bytes(group: ClassicGroup | None, request: JoinGroupRequest) -> int:
     """What would be held for the sender of this beyond what is. A member that joins again takes its own place."""
     said = sum(len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
     before = None if group is None else _member_of(group, request)
     if before is not None:
-        return max(said - _said_bytes(before), 0)
+        return max(said - before.said_bytes, 0)
     return GROUP_BYTES + MEMBER_BYTES + len(request.group_id) + len(request.group_instance_id or "") + said
 
 
-def _member_of(group: Group, request: JoinGroupRequest) -> Member | None:
+def _member_of(group: ClassicGroup, request: JoinGroupRequest) -> Member | None:
     """The member that sends this; a static one comes back without its id."""
     return group.members.get(request.member_id or group.member_of(request.group_instance_id) or "")
 

@@ -1,19 +1,22 @@
-"""The records of __consumer_offsets: offsets and groups, to bytes and back.
+"""The records of __consumer_offsets: offsets and groups of all kinds, to bytes and back.
 
-Made by membership.py and shard.py, applied by shard.py, live and when a partition is loaded. Keys and values begin with
-an int16 that is the version, and for keys also tells their kind: 0 and 1 an offset, 2 a group; what is above is of a
-newer Kafka and is passed by. Written as Apache Kafka 3.9 writes them, so either broker can load the other's.
+Made by the rules of each kind and by shard.py, applied by shard.py, live and when a partition is loaded. Keys and
+values begin with an int16: of a value its version, of a key the type of the record. 0 and 1 are an offset, 2 is a
+classic group, what is above belongs to the kinds of `kinds.TYPE_OF_KEY`; others are of a newer Kafka, and passed by.
+Offsets and classic groups are written as Apache Kafka 3.9 writes them, the others as 4.4 does, so either broker can
+load the other's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from kbroker.coordinator import KeyValue
-from kbroker.groups.group import Group, Member
+from kbroker.groups.classic_group import ClassicGroup, Member
+from kbroker.groups.kinds import TYPE_OF_KEY, record_classes
 from kbroker.groups.offsets import Commit, TopicPartition
-from protocol.message import DecodeError
+from protocol.message import DecodeError, Message
 from protocol.messages.stored import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -31,6 +34,7 @@ GROUP_KEY_VERSION = 2
 OFFSET_VERSION = 3  # 4 is flexible and says nothing more
 OFFSET_WITH_EXPIRY_VERSION = 1  # the only one that can hold an expiry of the client's own
 GROUP_VERSION = 3
+MODERN_VERSION = 0
 
 
 class OffsetRecord(NamedTuple):
@@ -42,17 +46,33 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """A group in its last generation; None: it is gone."""
+    """A classic group in its last generation; None: it is gone."""
 
     group_id: str
     value: GroupMetadataValue | None
 
 
-GroupsRecord: TypeAlias = OffsetRecord | GroupRecord
+class ModernRecord(NamedTuple):
+    """A record of one of the kinds of groups of Kafka 4, by the type of its key; a value of None is a tombstone."""
+
+    group_id: str
+    key_type: int
+    key: Any
+    value: Any
+
+
+KeyedRecord: TypeAlias = GroupRecord | ModernRecord
+"""A record of a group itself."""
+GroupsRecord: TypeAlias = OffsetRecord | KeyedRecord
+
+
+def modern_record(key: Message, value: Message | None) -> ModernRecord:
+    """A record of a modern group. key: has a `group_id`; its only version is the type of the record."""
+    return ModernRecord(key.group_id, key.versions[0], key, value)  # type: ignore[attr-defined]
 
 
 def group_record(
-    group: Group, members: Iterable[Member], leader: str | None, assignments: Mapping[str, bytes]
+    group: ClassicGroup, members: Iterable[Member], leader: str | None, assignments: Mapping[str, bytes]
 ) -> GroupRecord:
     """A group in its present generation. assignments: by member id, for every member."""
     value = GroupMetadataValue(
@@ -79,11 +99,14 @@ def group_record(
 
 
 def encode(record: GroupsRecord) -> KeyValue:
-    """A record as Apache Kafka 3.9 writes it; a value of None is a tombstone."""
+    """A record as Apache Kafka writes it; a value of None is a tombstone."""
     if record.__class__ is OffsetRecord:
         commit = record.commit
         key = _offset_key(record.group_id, record.where)
         return key, None if commit is None else _offset_value(commit)
+    if record.__class__ is ModernRecord:
+        value = None if record.value is None else encode_versioned(record.value, MODERN_VERSION)
+        return encode_versioned(record.key, record.key_type), value
     assert isinstance(record, GroupRecord), record
     key = encode_versioned(GroupMetadataKey(group=record.group_id), GROUP_KEY_VERSION)
     return key, None if record.value is None else encode_versioned(record.value, GROUP_VERSION)
@@ -110,6 +133,11 @@ def decode(key: bytes, value: bytes | None) -> GroupsRecord | None:
     if version == GROUP_KEY_VERSION:
         group_id = decode_versioned(GroupMetadataKey, key).group
         return GroupRecord(group_id, None if value is None else _read_group(value))
+    if version in TYPE_OF_KEY:
+        key_class, value_class = record_classes(version)
+        said: Any = decode_versioned(key_class, key)
+        what: Any = None if value is None else decode_versioned(value_class, value)
+        return ModernRecord(said.group_id, version, said, what)
     return None
 
 

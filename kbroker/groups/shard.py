@@ -1,8 +1,9 @@
-"""The groups of one partition of __consumer_offsets: every operation on them, replay, and unloading.
+"""The groups of one partition of __consumer_offsets, of all kinds: the table of them, their offsets, replay, unloading.
 
 The coordinator (coordinator.py) has already found this shard for the group. Operations take a turn and leave their
 effects in it. What must survive is written through the turn; `replay` applies it, and `committed` lets the answers go.
-Replaying the same records, in order, into a new shard gives the same groups and offsets.
+Replaying the same records, in order, into a new shard gives the same groups and offsets. What differs between kinds of
+groups is asked of their `GroupKind` (kinds.py).
 """
 
 from __future__ import annotations
@@ -11,30 +12,35 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from kbroker.config import BrokerConfig
-from kbroker.coordinator import Caller, Shard, Store, TimerKey, Turn
-from kbroker.groups import membership, records
+from kbroker.coordinator import Shard, TimerKey, Turn
+from kbroker.coordinator.effects import Written
+from kbroker.groups import records
 from kbroker.groups.effects import (
+    Answered,
     Gathering,
-    GroupStored,
     OffsetsStored,
     Removed,
-    StaticMemberReplaced,
+    append_error,
     commit_error,
     removal_error,
 )
-from kbroker.groups.group import COMPLETING, CONSUMER, DEAD, EMPTY, PREPARING, STABLE, Group
-from kbroker.groups.memory import GroupMemory, commit_bytes, join_bytes
+from kbroker.groups.group import Group, GroupType
+from kbroker.groups.kinds import KINDS, TYPE_OF_KEY, GroupKind, Surroundings, refuse_join, refuse_sync
+from kbroker.groups.memory import commit_bytes
 from kbroker.groups.offsets import Commit, TopicPartition, metadata_length
-from kbroker.groups.records import GroupRecord, GroupsRecord, OffsetRecord
-from kbroker.metadata.cache import MetadataDelta
-from kbroker.ports import Random
+from kbroker.groups.records import GroupRecord, GroupsRecord, ModernRecord, OffsetRecord
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
-from protocol.messages.groups import JoinGroupRequest, MemberIdentity, SyncGroupRequest
 from protocol.messages.transactions import TxnOffsetCommitResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kbroker.coordinator import Caller, Store
+    from kbroker.coordinator.effects import Call
+    from kbroker.metadata.cache import MetadataDelta
+    from protocol.message import Message
+    from protocol.messages.groups import HeartbeatRequest, JoinGroupRequest, MemberIdentity, SyncGroupRequest
     from protocol.messages.transactions import TxnOffsetCommitRequest
 
 MINUTE_MS = 60_000
@@ -50,14 +56,11 @@ class GroupShard(Shard[GroupsRecord]):
         "The offsets that these groups have committed are not found: consumers begin where auto.offset.reset says."
     )
 
-    def __init__(
-        self, partition: int, epoch: int, store: Store, config: BrokerConfig, chance: Random, memory: GroupMemory
-    ) -> None:
+    def __init__(self, partition: int, epoch: int, store: Store, surroundings: Surroundings) -> None:
         super().__init__(partition, epoch, store)
-        self._memory = memory
-        self.config = config
+        self.config, self.chance, self.memory, self.image, self.group_configs = surroundings
         self.groups: dict[str, Group] = {}
-        self._chance = chance
+        self._kinds: dict[GroupType, GroupKind] = {}
         self._in_transactions: dict[int, set[str]] = {}  # groups by producer id
         self._on_the_way: deque[tuple[int, str, TopicPartition, Commit | None]] = deque()  # offsets, by record_offset
         self._doubtful_below = 0  # the end of what was on the way already when this began to serve
@@ -69,102 +72,107 @@ class GroupShard(Shard[GroupsRecord]):
         """See Shard.keys."""
         return self.groups
 
-    # --- membership
+    # --- kinds
+
+    def kind(self, group_type: GroupType) -> GroupKind:
+        """The rules of a kind of groups; loaded now if they were not before."""
+        found = self._kinds.get(group_type)
+        if found is None:
+            found = self._kinds[group_type] = KINDS[group_type]()(self)
+        return found
+
+    def kind_of(self, group: Group | None) -> GroupKind:
+        """The rules of a group's kind; where there is none, those of classic groups."""
+        return self.kind(GroupType.CLASSIC if group is None else group.TYPE)
+
+    def _make(self, group_type: GroupType, group_id: str, before: Group | None = None) -> Group:
+        """A group that a record speaks of. before: in whose place it comes, with its offsets."""
+        group = self.groups[group_id] = self.kind(group_type).make(group_id, None)
+        if before is not None:
+            group.offsets, group.committed_from = before.offsets, before.committed_from
+        return group
+
+    def answer(
+        self,
+        turn: Turn,
+        changes: list[GroupsRecord],
+        call: Call,
+        response: Message,
+        refused: Callable[[ErrorCode], Message],
+    ) -> bool:
+        """Write records in one batch, and answer when they, and all before them, are committed.
+
+        Returns: whether they were written, and so applied; else the answer is `refused`.
+        """
+        note = Answered(call, response, refused)
+        if changes:
+            code = turn.write(changes, note)
+            if code is not ErrorCode.NONE:
+                turn.reply(call, refused(append_error(code)))
+            return code is ErrorCode.NONE
+        if self.written_end > self.high_watermark:  # it may speak of what is not committed yet
+            self.waiting.append((self.written_end, note))
+            turn.effects.append(Written(self.partition))
+        else:
+            turn.reply(call, response)
+        return True
+
+    # --- requests of classic members
 
     def join(self, turn: Turn, request: JoinGroupRequest, caller: Caller) -> None:
-        """See membership.join; a newcomer makes the group, a member of a group that is gone must join as a new one."""
-        config = self.config
-        if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
-            membership.refuse_join(turn, caller, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
-            return
-        group = self.groups.get(request.group_id)
-        if group is None and request.member_id:
-            membership.refuse_join(turn, caller, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-            return
-        if not self._memory.admits(caller.client_host, join_bytes(group, request), turn.now_ms):
-            membership.refuse_join(turn, caller, ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id)
-            return
-        if group is None:
-            group = self._make(request.group_id, turn.wall_ms)
-        membership.join(turn, group, request, caller, config, self._chance)
+        """JoinGroup: by the rules of the group's kind."""
+        config, group = self.config, self.groups.get(request.group_id)
+        kind = self.kind_of(group)
+        if config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
+            kind.join(turn, group, request, caller)
+        else:
+            refuse_join(turn, caller, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
 
     def sync(self, turn: Turn, request: SyncGroupRequest, caller: Caller) -> None:
-        """See membership.sync."""
+        """SyncGroup: by the rules of the group's kind."""
         group = self.groups.get(request.group_id)
         if group is None:
-            membership.refuse_sync(turn, caller, ErrorCode.UNKNOWN_MEMBER_ID)
+            refuse_sync(turn, caller, ErrorCode.UNKNOWN_MEMBER_ID)
         else:
-            membership.sync(turn, group, request, caller, self.config)
+            self.kind_of(group).sync(turn, group, request, caller)
 
-    def heartbeat(
-        self, turn: Turn, group_id: str, member_id: str, instance_id: str | None, generation: int
-    ) -> ErrorCode:
-        """See membership.heartbeat."""
+    def heartbeat(self, turn: Turn, request: HeartbeatRequest) -> ErrorCode:
+        """Heartbeat: by the rules of the group's kind."""
+        group = self.groups.get(request.group_id)
+        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else self.kind_of(group).heartbeat(turn, group, request)
+
+    def leave(self, turn: Turn, group_id: str, who: list[MemberIdentity]) -> list[ErrorCode]:
+        """LeaveGroup: by the rules of the group's kind; a code for each."""
         group = self.groups.get(group_id)
         if group is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return membership.heartbeat(turn, group, member_id, instance_id, generation)
-
-    def leave(self, turn: Turn, group_id: str, who: MemberIdentity) -> ErrorCode:
-        """See membership.leave."""
-        group = self.groups.get(group_id)
-        if group is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return membership.leave(turn, group, who, self.config)
+            return [ErrorCode.UNKNOWN_MEMBER_ID for _ in who]
+        return self.kind_of(group).leave(turn, group, who)
 
     def timer(self, turn: Turn, key: TimerKey) -> None:
         """A deadline that was set has passed."""
         if key.kind == "expiry":
             self._forget_old_offsets(turn)
-            return
-        if key.kind == "commit":
+        elif key.kind == "commit":
             self._commit_timed_out(turn)
-            return
-        group = self.groups.get(key.name)
-        if group is None:
-            return
-        if key.kind == "session":
-            membership.session_timer(turn, group, key.member_id, self.config)
-        elif key.kind == "join":
-            membership.join_timer(turn, group, self.config)
-        else:
-            assert key.kind == "sync", key
-            membership.sync_timer(turn, group, self.config)
+        elif (group := self.groups.get(key.name)) is not None:
+            self.kind_of(group).timer(turn, group, key)
 
     # --- offsets
 
-    def commit_error(self, turn: Turn, request: OffsetCommitRequest) -> ErrorCode:
-        """Whether the sender may commit for the group; a commit of a member is a sign of life."""
-        generation, member_id = request.generation_id_or_member_epoch, request.member_id
+    def commit_error(self, turn: Turn, request: OffsetCommitRequest, version: int) -> ErrorCode:
+        """Whether the sender may commit for the group; a commit of a member may be a sign of life."""
         group = self.groups.get(request.group_id)
         if group is None:
             # offsets may be kept for a group without members; a generation speaks of a group that is gone
-            return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
-        outsider = not member_id and request.group_instance_id is None and generation < 0
-        if group.state is EMPTY and generation < 0:
-            return ErrorCode.NONE
-        if outsider:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        error = _member_of_generation(group, member_id, request.group_instance_id, generation)
-        if error is ErrorCode.NONE and group.state is COMPLETING:
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        if error is ErrorCode.NONE:
-            assert group.state in (STABLE, PREPARING), group.state
-            session_timeout_ms = group.members[member_id].session_timeout_ms
-            turn.set_timer("session", group.group_id, session_timeout_ms, member_id)
-        return error
+            return ErrorCode.NONE if request.generation_id_or_member_epoch < 0 else ErrorCode.ILLEGAL_GENERATION
+        return self.kind_of(group).commit_error(turn, group, request, version)
 
     def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode:
-        """Whether the sender may commit for the group in a transaction; old clients do not say who they are."""
+        """Whether the sender may commit for the group in a transaction."""
         group = self.groups.get(request.group_id)
-        generation, member_id, instance_id = request.generation_id, request.member_id, request.group_instance_id
         if group is None:  # a generation speaks of a group that is gone
-            return ErrorCode.NONE if generation < 0 else ErrorCode.UNKNOWN_MEMBER_ID
-        if generation < 0 and group.state is EMPTY:
-            return ErrorCode.NONE
-        if generation >= 0 or member_id or instance_id is not None:
-            return _member_of_generation(group, member_id, instance_id, generation)
-        return ErrorCode.NONE
+            return ErrorCode.NONE if request.generation_id < 0 else ErrorCode.UNKNOWN_MEMBER_ID
+        return self.kind_of(group).transactional_commit_error(group, request)
 
     def store_offsets(
         self,
@@ -198,7 +206,7 @@ class GroupShard(Shard[GroupsRecord]):
 
     def has_room(self, turn: Turn, group_id: str, commits: Mapping[TopicPartition, Commit], host: str) -> bool:
         """Whether offsets may be held for a client of this address."""
-        return self._memory.admits(host, commit_bytes(self.groups.get(group_id), group_id, commits), turn.now_ms)
+        return self.memory.admits(host, commit_bytes(self.groups.get(group_id), group_id, commits), turn.now_ms)
 
     def metadata_fits(self, metadata: str) -> bool:
         """Whether the text beside an offset is within offset.metadata.max.bytes."""
@@ -210,10 +218,11 @@ class GroupShard(Shard[GroupsRecord]):
     def delete(self, turn: Turn, group_id: str, gathering: Gathering, place: object) -> ErrorCode:
         """Forget a group without members, and its offsets. place: in the response, where a failure shows."""
         group = self.groups.get(group_id)
-        if group is None or _is_going(group):
+        if group is None or group.is_going:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if group.state is not EMPTY:
-            return ErrorCode.NON_EMPTY_GROUP
+        code = self.kind_of(group).delete_error(group)
+        if code is not ErrorCode.NONE:
+            return code
         gone = group.offsets.places()
         code = self._remove(turn, group, gone, dead=True, gathering=gathering, places=[place])
         if code is ErrorCode.NONE:
@@ -225,33 +234,37 @@ class GroupShard(Shard[GroupsRecord]):
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Forget offsets of topics that no member reads. Returns: the group's error, or one a partition."""
         group = self.groups.get(group_id)
-        if group is None or _is_going(group):
+        if group is None or group.is_going:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if group.state is not EMPTY and group.protocol_type != CONSUMER:
-            return ErrorCode.NON_EMPTY_GROUP
-        in_use = {where for where in places if group.state is not EMPTY and group.reads(where[0])}
+        code = self.kind_of(group).offset_delete_error(group)
+        if code is not ErrorCode.NONE:
+            return code
+        in_use = {where for where in places if group.size and group.reads(where[0])}
         free = [where for where in places if where not in in_use]
         have = set(group.offsets.places())
         gone = [where for where in free if where in have]
-        dead = bool(free) and _is_spent(group, gone)
+        dead = bool(free) and group.is_spent_without(len(gone))
         code = self._remove(turn, group, gone, dead=dead, gathering=gathering, places=[places[where] for where in gone])
         codes = dict.fromkeys(in_use, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) | dict.fromkeys(gone, code)
         return {where: codes.get(where, ErrorCode.NONE) for where in places}
 
     def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:
         """Offsets of partitions that no longer exist are forgotten, and groups that only held those."""
+        for kind in list(self._kinds.values()):
+            kind.new_metadata_image(turn, delta)
         deleted = set(delta.deleted)
         for group in list(self.groups.values()) if deleted else ():
             gone = [where for where in group.offsets.places() if where in deleted]
             if gone:
-                self._remove(turn, group, gone, dead=_is_spent(group, gone))
+                self._remove(turn, group, gone, dead=group.is_spent_without(len(gone)))
 
     def _forget_old_offsets(self, turn: Turn) -> None:
         turn.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
         wall_ms, retention_ms = turn.wall_ms, self.config.offsets_retention_minutes * MINUTE_MS
         for group in list(self.groups.values()):
-            gone = _old_offsets(group, wall_ms, retention_ms)
-            dead = _is_spent(group, gone)
+            aging = group.aging()
+            gone = [] if aging is None else group.offsets.expired(wall_ms, retention_ms, **aging._asdict())
+            dead = group.is_spent_without(len(gone))
             if (gone or dead) and self._remove(turn, group, gone, dead=dead) is ErrorCode.NONE:
                 also = ", and the group" if dead else ""
                 turn.happened(group.group_id, f"old: {len(gone)} offsets forgotten{also}")
@@ -271,8 +284,8 @@ class GroupShard(Shard[GroupsRecord]):
         Returns: NONE, or why some of them could not be written; then the group stays.
         """
         tombstones: list[GroupsRecord] = [OffsetRecord(group.group_id, where, None) for where in gone]
-        if dead and group.generation > 0:  # else it only kept offsets, and has no record of its own
-            tombstones.append(GroupRecord(group.group_id, None))
+        if dead:
+            tombstones += self.kind_of(group).tombstones(group)
         note = None if gathering is None else Removed(gathering, list(places))
         for at in range(0, len(tombstones), TOMBSTONES_PER_BATCH):
             code = turn.write(tombstones[at : at + TOMBSTONES_PER_BATCH], note)
@@ -282,53 +295,40 @@ class GroupShard(Shard[GroupsRecord]):
             if gathering is not None:
                 gathering.waiting += 1
         if dead:
-            for member_id in group.pending_members:
-                turn.cancel_timer("session", group.group_id, member_id)
-            group.pending_members.clear()
-            self._let_go(group)
+            self.kind_of(group).forgotten(turn, group)
+            self._let_go(group.group_id)
         return ErrorCode.NONE
 
-    def _let_go(self, group: Group) -> None:
+    def _let_go(self, group_id: str) -> None:
         """Forget a group of which nothing is left, in the log or on its way there."""
-        if _is_gone(group) and not group.offsets and self.groups.pop(group.group_id, None) is not None:
-            group.state = DEAD
+        group = self.groups.get(group_id)
+        if group is not None and group.is_gone and not group.offsets:
+            del self.groups[group_id]
 
     # --- what has been written
 
     def committed(self, turn: Turn, note: object) -> None:
         """See Shard.committed."""
-        if isinstance(note, OffsetsStored):
+        if isinstance(note, OffsetsStored | Answered):
             turn.reply(note.call, note.response)
         elif isinstance(note, Removed):
             _one_less(turn, note.gathering)
-        elif isinstance(note, GroupStored):
-            group = self.groups.get(note.group_id)
-            if group is not None:
-                membership.assignment_stored(turn, group, note)
         else:
-            assert isinstance(note, StaticMemberReplaced), note
-            group = self.groups.get(note.group_id)
-            if group is not None:
-                membership.static_member_stored(turn, group, note)
+            self.kind(note.group_type).committed(turn, note)  # type: ignore[attr-defined]
 
     def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
-        """See Shard.abandoned. At the leadership's end `unload` has answered parked joins and syncs."""
+        """See Shard.abandoned."""
         if isinstance(note, OffsetsStored):
             _put_code(note, commit_error(code))
             turn.reply(note.call, note.response)
+        elif isinstance(note, Answered):
+            turn.reply(note.call, note.refused(append_error(code)))
         elif isinstance(note, Removed):
             for place in note.places:
                 place.error_code = removal_error(code)  # type: ignore[attr-defined]
             _one_less(turn, note.gathering)
-        elif isinstance(note, GroupStored):
-            group = self.groups.get(note.group_id)
-            if group is not None:
-                membership.assignment_not_stored(turn, group, note, self.config, code)
         else:
-            assert isinstance(note, StaticMemberReplaced), note
-            group = self.groups.get(note.group_id)
-            if group is not None:
-                membership.static_member_not_stored(turn, group, note, code)
+            self.kind(note.group_type).abandoned(turn, note, code)  # type: ignore[attr-defined]
 
     def uncommitted(self, turn: Turn) -> None:
         """See Shard.uncommitted: no request waits longer than offsets.commit.timeout.ms."""
@@ -368,7 +368,7 @@ class GroupShard(Shard[GroupsRecord]):
             if group is not None:
                 group.offsets.passed(where, commit, record_offset)
                 if commit is None and not self.loading:
-                    self._let_go(group)
+                    self._let_go(group_id)
 
     # --- replay
 
@@ -378,15 +378,19 @@ class GroupShard(Shard[GroupsRecord]):
     def replay(self, record: GroupsRecord, *, record_offset: int, producer_id: int = -1) -> None:
         """See Shard.replay."""
         group = self.groups.get(record.group_id)
-        if group is None:
-            group = self.groups[record.group_id] = Group(record.group_id, None)
         if record.__class__ is OffsetRecord:
+            if group is None:
+                group = self._make(GroupType.CLASSIC, record.group_id)
             self._replay_offset(group, record, record_offset, producer_id)
             return
-        assert isinstance(record, GroupRecord), record
-        group.take(record.value)
-        if self.loading:  # live, a generation begins with its members' answers
-            group.state = STABLE if group.members else EMPTY
+        assert isinstance(record, GroupRecord | ModernRecord), record
+        group_type = GroupType.CLASSIC if isinstance(record, GroupRecord) else TYPE_OF_KEY[record.key_type]
+        if group is None or group.TYPE is not group_type:
+            if record.value is None:
+                return  # it speaks of what is not there, or not of this kind any more
+            group = self._make(group_type, record.group_id, group)
+        if self.kind(group_type).replay(group, record):
+            self._make(GroupType.CLASSIC, record.group_id, group)  # what is left of it are offsets
 
     def _replay_offset(self, group: Group, record: OffsetRecord, record_offset: int, producer_id: int) -> None:
         where, commit = record.where, record.commit
@@ -421,25 +425,19 @@ class GroupShard(Shard[GroupsRecord]):
             self._doubtful_below = self._on_the_way[-1][0] + 1
             self._arm_commit_timeout(turn, self._doubtful_below)
         for group in list(self.groups.values()):
-            if _is_gone(group) and not group.offsets:
+            if group.is_gone and not group.offsets:
                 del self.groups[group.group_id]  # its offsets were there, and went
-                continue
-            if group.state_since_ms is None and group.protocol_type is None:
-                group.state_since_ms = turn.wall_ms
-            membership.loaded(turn, group, self.config)
+            else:
+                self.kind_of(group).loaded(turn, group)
         turn.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
 
     def unload(self, turn: Turn) -> None:
         """See Shard.unload."""
         for group in self.groups.values():
-            membership.unload(turn, group)
+            self.kind_of(group).unload(turn, group)
         turn.cancel_timer("expiry", "")
         turn.cancel_timer("commit", "")
         self.groups.clear()
-
-    def _make(self, group_id: str, wall_ms: int) -> Group:
-        group = self.groups[group_id] = Group(group_id, wall_ms)
-        return group
 
 
 def _one_less(turn: Turn, gathering: Gathering) -> None:
@@ -456,36 +454,3 @@ def _put_code(note: OffsetsStored, code: ErrorCode) -> None:
         for each in topic.partitions:
             if (topic.name, each.partition_index) in failed:
                 each.error_code = code
-
-
-def _member_of_generation(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-    error = membership.member_error(group, member_id, instance_id)
-    if error is ErrorCode.NONE and generation != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    return error
-
-
-def _old_offsets(group: Group, wall_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Offsets to forget: of a group without members since it has none, else of topics without a reader (KIP-211)."""
-    if group.protocol_type is None:
-        return group.offsets.expired(wall_ms, retention_ms, since_ms=None)
-    if group.state is EMPTY:
-        return group.offsets.expired(wall_ms, retention_ms, since_ms=group.state_since_ms)
-    if group.state is STABLE and group.protocol_type == CONSUMER and group.subscribed is not None:
-        return group.offsets.expired(wall_ms, retention_ms, since_ms=None, kept=group.subscribed)
-    return []
-
-
-def _is_spent(group: Group, gone: list[TopicPartition]) -> bool:
-    """Whether nothing is left to keep a group for once these offsets are gone."""
-    return group.state is EMPTY and not group.pending_members and len(group.offsets.places()) == len(gone)
-
-
-def _is_going(group: Group) -> bool:
-    """Whether a group has been deleted, and is here only until its tombstones are committed."""
-    return _is_gone(group) and bool(group.offsets)
-
-
-def _is_gone(group: Group) -> bool:
-    """Whether the log, up to its end, knows of no such group, and no member is about to join it."""
-    return group.state is EMPTY and group.generation == 0 and not group.pending_members and not group.offsets.places()

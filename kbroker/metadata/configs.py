@@ -1,4 +1,4 @@
-"""The settings in force on this broker: its own, and each topic's, as they change while it runs.
+"""The settings in force on this broker: its own, each topic's and each group's, as they change while it runs.
 
 Holds what `/config` says, once read, over the static values; resolving is `kbroker.config`'s business. All parts read
 `configs.broker.some_setting` afresh instead of keeping it. `broker/controller_requests.py` fills in a topic's
@@ -25,7 +25,10 @@ log = logging.getLogger("kbroker.config")
 
 
 class Configs:
-    """layers: every value by its source. broker: this broker's settings, resolved. overrides: of topics known here."""
+    """layers: every value by its source. broker: this broker's settings, resolved. overrides: of topics known here.
+
+    groups: what is set for a group (resource type GROUP), as text.
+    """
 
     def __init__(self, layers: BrokerLayers) -> None:
         """Raises: ConfigError if the static values are not legal."""
@@ -33,6 +36,7 @@ class Configs:
         self.broker: BrokerConfig = resolve_broker(layers)
         self.verify: Callable[[BrokerLayers], list[str]] = lambda layers: []  # what files they name: the runtime's
         self.overrides: dict[str, Mapping[str, str]] = {}
+        self.groups: dict[str, Mapping[str, str]] = {}
         self._plain: TopicConfig | None = None  # what all topics without overrides share
         self._resolved: dict[str, TopicConfig] = {}
 
@@ -52,6 +56,10 @@ class Configs:
         """What is set for a topic, all of it."""
         self.overrides[topic] = overrides
         self._resolved.pop(topic, None)
+
+    def group(self, group_id: str) -> Mapping[str, str]:
+        """What is set for a group."""
+        return self.groups.get(group_id, {})
 
     def forget_topic(self, topic: str) -> None:
         """The topic has no replica here any more."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kbroker.config.limits import GROUP_ID_LENGTH, PENDING_MEMBERS_PER_GROUP, PROTOCOLS_PER_MEMBER
 from kbroker.coordinator import Caller, Reply, java_hash, partition_for
 from kbroker.groups import records
-from kbroker.groups.group import MAY_FOLLOW, State, subscribed_topics
+from kbroker.groups.classic_group import MAY_FOLLOW, ClassicGroup, State, subscribed_topics
 from kbroker.groups.offsets import Commit
 from kbroker.groups.records import GroupRecord, OffsetRecord
 from kbroker.groups.shard import TOMBSTONES_PER_BATCH
@@ -209,7 +209,9 @@ def test_members_beside_a_static_one_whose_instance_id_is_empty_are_loaded_as_th
     dynamic = world.replies[call.call].member_id  # type: ignore[attr-defined]
     stored(world, static, generation=2)
     world.restart()
-    assert {key: each.member_id for key, each in world.shard.groups["g"].members.items()} == {
+    group = world.shard.groups["g"]
+    assert isinstance(group, ClassicGroup)
+    assert {key: each.member_id for key, each in group.members.items()} == {
         static: static,
         dynamic: dynamic,
     }

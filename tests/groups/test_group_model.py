@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kbroker.coordinator import Caller, Effect
-from kbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE, Group
+from kbroker.groups.classic_group import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup
 from kbroker.groups.membership import NEW_MEMBER_JOIN_TIMEOUT_MS
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
@@ -303,8 +303,10 @@ class RandomGroup(RuleBasedStateMachine):
 
     # ---
 
-    def group(self) -> Group | None:
-        return self.world.shard.groups.get("g")
+    def group(self) -> ClassicGroup | None:
+        group = self.world.shard.groups.get("g")
+        assert group is None or isinstance(group, ClassicGroup)
+        return group
 
     def send(self, member: Member, what: str, caller: Caller, effects: list[Effect]) -> None:
         self.parked[caller.call] = (member, what, self.world.now_ms)
@@ -352,7 +354,7 @@ class RandomGroup(RuleBasedStateMachine):
         assert answer.assignment in handed_out.values()
 
 
-def described(group: Group) -> object:
+def described(group: ClassicGroup) -> object:
     assert group.protocol is not None
     members = [
         (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbroker.coordinator import Caller
-from kbroker.groups.memory import MEMBER_BYTES, join_bytes
+from kbroker.groups.classic_group import MEMBER_BYTES, ClassicGroup
+from kbroker.groups.memory import join_bytes
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitRequest
 from protocol.messages.groups import DeleteGroupsRequest, JoinGroupRequest, JoinGroupRequestProtocol
@@ -25,7 +26,10 @@ def test_what_members_say_of_themselves_is_bounded_over_all_groups(monkeypatch: 
     world = World()
     codes = [joined(world, large_join(f"g-{at}"), version=3) for at in range(15)]
     held = sum(
-        len(data) for group in world.shard.groups.values() for m in group.members.values() for _, data in m.protocols
+        member.said_bytes
+        for group in world.shard.groups.values()
+        if isinstance(group, ClassicGroup)
+        for member in group.members.values()
     )
     assert held < 10_000_000
     assert codes[-1].error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -129,4 +133,6 @@ def test_a_static_member_may_come_back_however_much_is_held(monkeypatch: pytest.
 def test_newcomer_is_counted_beside_a_static_member_whose_instance_id_is_empty() -> None:
     world = World()
     joined(world, join_request(group_instance_id=""), version=6)
-    assert join_bytes(world.shard.groups["g"], join_request()) > MEMBER_BYTES
+    group = world.shard.groups["g"]
+    assert isinstance(group, ClassicGroup)
+    assert join_bytes(group, join_request()) > MEMBER_BYTES

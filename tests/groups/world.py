@@ -12,9 +12,10 @@ from kbroker.config import BrokerConfig, BrokerLayers, Given, resolve_broker
 from kbroker.coordinator import Caller, Effect, Happened, Reply, Runtime
 from kbroker.coordinator.loading import replay_batches
 from kbroker.groups.coordinator import GroupCoordinator
+from kbroker.groups.kinds import Surroundings
 from kbroker.groups.memory import GroupMemory
 from kbroker.groups.shard import GroupShard
-from kbroker.metadata.cache import MetadataDelta
+from kbroker.metadata.cache import MetadataCache, MetadataDelta
 from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode
 from protocol.message import Message
@@ -54,6 +55,8 @@ class World:
     def __init__(self, config: BrokerConfig | None = None, seed: int = 1) -> None:
         self.config = config or config_of()
         self.chance = SeededChance(seed)
+        self.image = MetadataCache()
+        self.group_configs: dict[str, dict[str, str]] = {}
         self.now_ms = START_MS
         self.slept_ms = 0  # as long as the machine slept since the process began
         self.store = MemoryStore()
@@ -72,8 +75,12 @@ class World:
             lambda: (group for shard in self.runtime.shards.values() for group in shard.groups.values()), self.config
         )
 
+        around = Surroundings(
+            self.config, self.chance, memory, self.image, lambda group: self.group_configs.get(group, {})
+        )
+
         def make(partition: int, epoch: int) -> GroupShard:
-            return GroupShard(partition, epoch, self.store, self.config, self.chance, memory)
+            return GroupShard(partition, epoch, self.store, around)
 
         self.scheduler = Scheduler(self.now_ms)
         self.runtime: Runtime[GroupShard] = Runtime(

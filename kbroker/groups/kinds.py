@@ -1,0 +1,218 @@
+"""The kinds of groups that a shard holds, in one table, and what it asks of the rules of each.
+
+A shard (shard.py) keeps the table of groups and all offsets. What is special to a kind is a `GroupKind`: how its
+records change a group, what a timer means, who may commit, what goes when the group is deleted. A shard makes one of
+each when the first group of the kind appears, and code that no group needs is not loaded (docs/decisions/0044).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kbroker.groups.group import Group, GroupType
+from protocol.errors import ErrorCode
+from protocol.messages.groups import (
+    DescribedGroup,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from protocol.namedtuple import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kbroker.config import BrokerConfig
+    from kbroker.coordinator import Caller, TimerKey, Turn
+    from kbroker.groups.memory import GroupMemory
+    from kbroker.groups.records import GroupsRecord, KeyedRecord
+    from kbroker.groups.shard import GroupShard
+    from kbroker.metadata.cache import MetadataCache, MetadataDelta
+    from kbroker.ports import Random
+    from protocol.message import Message
+    from protocol.messages.group_offsets import OffsetCommitRequest
+    from protocol.messages.transactions import TxnOffsetCommitRequest
+
+
+class Surroundings(NamedTuple):
+    """What shards of groups know of the broker around them.
+
+    image: of the cluster; topics and their ids. group_configs: what is set for a group (resource type GROUP), as text.
+    """
+
+    config: BrokerConfig
+    chance: Random
+    memory: GroupMemory
+    image: MetadataCache
+    group_configs: Callable[[str], Mapping[str, str]]
+
+
+class GroupKind(ABC):
+    """The rules of one kind of groups in one shard. `group` is always of this kind."""
+
+    TYPE: ClassVar[GroupType]
+
+    def __init__(self, shard: GroupShard) -> None:
+        self.shard = shard
+
+    # --- the way into state
+
+    @abstractmethod
+    def make(self, group_id: str, wall_ms: int | None) -> Group:
+        """A group of this kind of which nothing is known. wall_ms: None while it is read from the log."""
+
+    @abstractmethod
+    def replay(self, group: Any, record: KeyedRecord) -> bool:
+        """Apply a record of this kind to its group. Returns: whether the record says that the group is gone."""
+
+    @abstractmethod
+    def loaded(self, turn: Turn, group: Any) -> None:
+        """All records have been replayed: begin to serve the group."""
+
+    @abstractmethod
+    def unload(self, turn: Turn, group: Any) -> None:
+        """Another broker leads the partition: answer parked calls, cancel timers."""
+
+    @abstractmethod
+    def timer(self, turn: Turn, group: Any, key: TimerKey) -> None:
+        """A timer of the group is due."""
+
+    def committed(self, turn: Turn, note: Any) -> None:
+        """A note of this kind's own (see effects.py) is committed."""
+        raise AssertionError(note)
+
+    def abandoned(self, turn: Turn, note: Any, code: ErrorCode) -> None:
+        """What was written with a note of this kind's own may or may not be there for the next leader."""
+        raise AssertionError(note)
+
+    def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:  # noqa: B027  # most kinds need not know
+        """This broker's image of the cluster is another one: once for all groups of the kind."""
+
+    # --- requests of classic members (KIP-848 lets them be members of consumer groups)
+
+    def join(self, turn: Turn, group: Any, request: JoinGroupRequest, caller: Caller) -> None:
+        """JoinGroup. group: None if there is none (for classic groups alone)."""
+        refuse_join(turn, caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+
+    def sync(self, turn: Turn, group: Any, request: SyncGroupRequest, caller: Caller) -> None:
+        """SyncGroup."""
+        refuse_sync(turn, caller, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def heartbeat(self, turn: Turn, group: Any, request: HeartbeatRequest) -> ErrorCode:
+        """Heartbeat."""
+        return ErrorCode.UNKNOWN_MEMBER_ID
+
+    def leave(self, turn: Turn, group: Any, who: Iterable[MemberIdentity]) -> list[ErrorCode]:
+        """LeaveGroup: a code for each."""
+        return [ErrorCode.UNKNOWN_MEMBER_ID for _ in who]
+
+    def describe(self, group: Any, version: int) -> DescribedGroup:
+        """DescribeGroups, which knows classic groups alone."""
+        code = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE
+        return described(group.group_id, "Dead", code, f"Group {group.group_id} is not a classic group.")
+
+    # --- offsets
+
+    def commit_error(self, turn: Turn, group: Any, request: OffsetCommitRequest, version: int) -> ErrorCode:
+        """Whether the sender may commit for the group; a commit of a member may be a sign of life."""
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def transactional_commit_error(self, group: Any, request: TxnOffsetCommitRequest) -> ErrorCode:
+        """Whether the sender may commit for the group in a transaction."""
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def fetch_error(self, group: Any, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Whether the sender may read the group's offsets (OffsetFetch 9). member_epoch: -1 for no member at all."""
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def offset_delete_error(self, group: Any) -> ErrorCode:
+        """Whether offsets of topics that no member reads may be deleted (OffsetDelete)."""
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    # --- removal
+
+    @abstractmethod
+    def delete_error(self, group: Any) -> ErrorCode:
+        """Whether the group may be deleted."""
+
+    @abstractmethod
+    def tombstones(self, group: Any) -> list[GroupsRecord]:
+        """What makes the log forget a group without members, besides its offsets; [] if it has no record of its own."""
+
+    def forgotten(self, turn: Turn, group: Any) -> None:  # noqa: B027  # a group without members has no timers
+        """The tombstones have been written: cancel what is left of its timers."""
+
+
+def refuse_join(turn: Turn, caller: Caller, error: ErrorCode, member_id: str = "") -> None:
+    """Answer a join with an error. member_id: as the client knows it, or the one to come back with."""
+    turn.reply(
+        caller.call,
+        JoinGroupResponse(
+            error_code=error,
+            protocol_name=None if caller.version >= 7 else "",
+            leader="",
+            member_id=member_id,
+            members=[],
+        ),
+    )
+
+
+def refuse_sync(turn: Turn, caller: Caller, error: ErrorCode) -> None:
+    """Answer a sync with an error."""
+    turn.reply(caller.call, SyncGroupResponse(error_code=error, assignment=b""))
+
+
+def described(
+    group_id: str, state: str, error: ErrorCode = ErrorCode.NONE, message: str | None = None
+) -> DescribedGroup:
+    """A group in the answer to DescribeGroups, with nothing in it."""
+    return DescribedGroup(
+        error_code=error,
+        error_message=message if error is not ErrorCode.NONE else None,
+        group_id=group_id,
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )
+
+
+# --- the table
+
+
+def _load_classic() -> type[GroupKind]:
+    from kbroker.groups.classic import ClassicGroups
+
+    return ClassicGroups
+
+
+KINDS: dict[GroupType, Callable[[], type[GroupKind]]] = {
+    GroupType.CLASSIC: _load_classic,
+}
+"""How the rules of a kind are loaded."""
+
+
+def _classic_records() -> dict[int, tuple[type[Message], type[Message]]]:
+    from protocol.messages.stored import GroupMetadataKey, GroupMetadataValue
+
+    return {2: (GroupMetadataKey, GroupMetadataValue)}
+
+
+RECORDS: dict[GroupType, Callable[[], dict[int, tuple[type[Message], type[Message]]]]] = {
+    GroupType.CLASSIC: _classic_records,
+}
+"""The classes of key and value, by the type of the key (its first int16); those of offsets are 0 and 1."""
+
+TYPE_OF_KEY: dict[int, GroupType] = {2: GroupType.CLASSIC}
+"""Whose record it is, by the type of its key. One that is not here is of a newer Kafka, and passed by."""
+
+
+@cache
+def record_classes(key_type: int) -> tuple[type[Message], type[Message]]:
+    """The classes of key and value of a record in `TYPE_OF_KEY`."""
+    return RECORDS[TYPE_OF_KEY[key_type]]()[key_type]
