@@ -179,6 +179,18 @@ APIS: tuple[Api, ...] = (
     Api(68, "ConsumerGroupHeartbeat",       "consumer_groups", "0-1",    0,     "0",      "0-1"),
     Api(69, "ConsumerGroupDescribe",        "consumer_groups", "0-1",    0,     "0",      "0-1"),
     Api(75, "DescribeTopicPartitions",      "metadata",        "0",      0,     None,     "0"),
+    Api(76, "ShareGroupHeartbeat",          "share_groups",    "1",      0,     None,     "1"),
+    Api(77, "ShareGroupDescribe",           "share_groups",    "1",      0,     None,     "1"),
+    Api(78, "ShareFetch",                   "share_groups",    "1-2",    0,     None,     "1-2"),
+    Api(79, "ShareAcknowledge",             "share_groups",    "1-2",    0,     None,     "1-2"),
+    Api(83, "InitializeShareGroupState",    "share_group_state", "0",    0,     None,     "0"),
+    Api(84, "ReadShareGroupState",          "share_group_state", "0",    0,     None,     "0"),
+    Api(85, "WriteShareGroupState",         "share_group_state", "0-1",  0,     None,     "0-1"),
+    Api(86, "DeleteShareGroupState",        "share_group_state", "0",    0,     None,     "0"),
+    Api(87, "ReadShareGroupStateSummary",   "share_group_state", "0-1",  0,     None,     "0-1"),
+    Api(90, "DescribeShareGroupOffsets",    "share_group_offsets", "0-1", 0,    None,     "0-1"),
+    Api(91, "AlterShareGroupOffsets",       "share_group_offsets", "0",  0,     None,     "0"),
+    Api(92, "DeleteShareGroupOffsets",      "share_group_offsets", "0",  0,     None,     "0"),
 )
 # fmt: on
 BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

@@ -20,12 +20,30 @@ from protocol.messages import (
     metadata,
     offsets,
     produce,
+    share_group_offsets,
+    share_group_state,
+    share_groups,
+    stored_share_groups,
     transactions,
 )
 
 AnyStruct = TypeVar("AnyStruct", bound=Struct)
 
-MODULES = [produce, fetch, offsets, metadata, groups, group_offsets, consumer_groups, handshake, transactions]
+MODULES = [
+    produce,
+    fetch,
+    offsets,
+    metadata,
+    groups,
+    group_offsets,
+    consumer_groups,
+    share_groups,
+    share_group_state,
+    share_group_offsets,
+    stored_share_groups,
+    handshake,
+    transactions,
+]
 
 
 def declared_in(module: ModuleType) -> list[type[Struct]]:
@@ -84,7 +102,7 @@ def test_request_has_a_response_of_the_same_versions(cls: type[Message]) -> None
 
 
 def test_no_two_requests_share_an_api_key() -> None:
-    assert len({cls.api for cls in REQUESTS}) == len(REQUESTS) == 33
+    assert len({cls.api for cls in REQUESTS}) == len(REQUESTS) == 45
 
 
 @ONE_CLASS
