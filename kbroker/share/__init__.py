@@ -1,0 +1,1 @@
+"""Share groups' records: what one partition's leader knows of them, and what the share coordinator keeps (KIP-932)."""
