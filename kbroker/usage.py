@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+
+OLDEST_PYTHON = (3, 11)
 
 
 class UsageError(Exception):
     """The test asks for what cannot be; the text is one line, and ends with what to write instead."""
+
+
+def why_not_here(system: str = sys.platform, version: tuple[int, ...] = tuple(sys.version_info[:3])) -> str:
+    """Why no broker can run on this system or this Python, in one line; empty if one can.
+
+    An old Python has to be able to read this file, and what imports it: kbroker/cli/__init__.py.
+    """
+    if system == "win32":
+        return (
+            "kbroker runs on Linux and macOS; on Windows, run it in WSL: wsl --install, then pip install kbroker there"
+        )
+    if version < OLDEST_PYTHON:
+        oldest, found = (".".join(map(str, each)) for each in (OLDEST_PYTHON, version))
+        return (
+            f"kbroker needs Python {oldest} or newer, and {sys.executable} is {found}; uv brings one: uvx kbroker start"
+        )
+    return ""
 
 
 def installed_by(extra: str) -> str:

@@ -16,6 +16,12 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from kbroker.usage import why_not_here
+
+if why := why_not_here():
+    sys.stderr.write(f"{why}\n")
+    sys.exit(2)
+
 from kbroker.cli._broker import discard_output, plain_start, run_broker, say
 
 INTERRUPTED = 130  # as a shell has it after Ctrl-C
@@ -43,6 +49,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except OSError as error:
         return complain(said_by_system(error))
+    except ImportError as error:
+        if error.name != "crc32c":
+            raise
+        return complain(str(error))
 
 
 def _open_closed_streams() -> None:

@@ -11,13 +11,20 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from types import ModuleType
 
+NOT_THERE = (
+    "kbroker needs the package crc32c: pip install crc32c; where there is no wheel of it, that takes a C compiler and "
+    "Python's headers (Debian: apt-get install gcc python3-dev; macOS: xcode-select --install)"
+)
+
 
 def _extension() -> ModuleType:
     package = PathFinder.find_spec("crc32c")
     spec = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations) if package else None
     if spec is None or spec.loader is None:  # laid out differently than expected
-        import crc32c
-
+        try:
+            import crc32c
+        except ImportError:
+            raise ImportError(NOT_THERE, name="crc32c") from None
         return crc32c
     module = module_from_spec(spec)
     spec.loader.exec_module(module)

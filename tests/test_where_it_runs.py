@@ -1,0 +1,26 @@
+"""Where kbroker cannot run, it says so in one line before anything else fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+
+
+def test_windows_is_told_in_one_line() -> None:
+    windows = "import sys; sys.platform = 'win32'; sys.modules.update(fcntl=None, resource=None, termios=None)"
+    line = "kbroker runs on Linux and macOS; on Windows, run it in WSL: wsl --install, then pip install kbroker there"
+    for used in ("import kbroker.runtime.node", "from kbroker.testing import broker"):
+        told = python(f"{windows}\n{used}")
+        assert told.stderr.splitlines()[-1] == f"ImportError: {line}"
+    told = python(f"{windows}\nfrom kbroker.cli import main; main()")
+    assert (told.stderr, told.returncode) == (f"{line}\n", 2)
+
+
+def test_an_old_interpreter_is_told_in_one_line() -> None:
+    told = python("import sys; sys.version_info = (3, 9, 18)\nfrom kbroker.cli import main; main()")
+    line = f"kbroker needs Python 3.11 or newer, and {sys.executable} is 3.9.18; uv brings one: uvx kbroker start\n"
+    assert (told.stderr, told.returncode) == (line, 2)
