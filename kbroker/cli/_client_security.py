@@ -59,7 +59,8 @@ def _login(login: Login | None) -> dict[str, Any]:
 
 
 def _tls(security: ClientSecurity) -> dict[str, Any]:
-    from kbroker.runtime.client_security import context_of, lasting_path, shown, trusted
+    from kbroker.runtime.client_security import context_of, shown, trusted
+    from kbroker.runtime.platform import lasting_path
 
     found: dict[str, Any] = {CONTEXT: context_of(security), "ssl.check.hostname": str(security.checks_host).lower()}
     if security.authorities is not None:

@@ -5,12 +5,10 @@ Called by `dev_cluster.py`. Owns their settings files, which start them alone ju
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,12 +16,11 @@ from typing import IO
 
 from kbroker.properties import format_properties
 from kbroker.runtime.loop import Loop
+from kbroker.runtime.platform import start_tethered
 
 HOST = "127.0.0.1"
 MOST_REPLICAS = 3  # as many as there are brokers, up to what is usual
 READ_BYTES = 4096
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class BrokerProcess:
@@ -74,15 +71,15 @@ class BrokerProcess:
 
     def start(self, loop: Loop) -> None:
         """Run it; what it says goes to its log, but for the lines that say it is ready."""
-        command = [sys.executable, "-m", "kbroker", "start", str(self.properties)]
         with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(
-                command,
+            self._process = start_tethered(  # a cluster whose first process was killed must not stay behind
+                "kbroker",
+                ["start", str(self.properties)],
+                signal.SIGTERM,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 process_group=0,  # Ctrl-C is for their parent, which ends them in order
-                preexec_fn=_end_with_parent,
             )
         said = self._process.stdout
         assert said is not None
@@ -148,8 +145,3 @@ def free_ports(first: int, count: int, *, option: str = "--port") -> list[int]:
 def all_in_order(brokers: Sequence[BrokerProcess]) -> bool:
     """Whether all serve clients."""
     return all(each.is_ready and each.code is None for each in brokers)
-
-
-def _end_with_parent() -> None:
-    """In the child: a cluster whose first process was killed must not stay behind."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -23,6 +23,7 @@ from kbroker.log.names import parse_folder_name, parse_segment_file_name
 from kbroker.log.producer_state import parse_snapshot
 from kbroker.pipeline.columns import Span, decoded, end_of_batches, note_transactions, size_of_batch
 from kbroker.pipeline.errors import PipelineError
+from kbroker.runtime.platform import preadv
 from protocol.namedtuple import NamedTuple
 from protocol.records import RecordError
 
@@ -265,7 +266,7 @@ class Pieces:
         """Read on, until there are so many bytes behind the room, or the file ends: how many there are."""
         size, got = min(size, self._size - self._next), 0
         while got < size:
-            count = os.preadv(self._fd, [self._view[self._room + got : self._room + size]], self._next + got)
+            count = preadv(self._fd, [self._view[self._room + got : self._room + size]], self._next + got)
             if not count:
                 self._size = self._next + got  # it has been cut back
                 break

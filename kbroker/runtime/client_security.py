@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import secrets
 import socket
 import ssl
@@ -16,6 +15,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from kbroker.runtime.platform import secret_file
 from kbroker.security.client import OAUTHBEARER, PLAIN, SCRAM, ClientSecurity, Login, Store
 from kbroker.security.scram import NONCE_BYTES, ScramClient, printable
 from kbroker.security.stores import PEM, Passwords, StoreError, as_pem, read_key_store, read_trust_store, type_of
@@ -84,9 +84,9 @@ def shown(security: ClientSecurity) -> tuple[bytes, str]:
 
 def _show(context: ssl.SSLContext, security: ClientSecurity) -> None:
     pem, password = shown(security)
-    number = _in_memory(pem)
     try:
-        context.load_cert_chain(_path_of(number), password=password)  # given: OpenSSL would ask the terminal for one
+        with secret_file(pem) as path:
+            context.load_cert_chain(path, password=password)  # given: OpenSSL would ask the terminal for one
     except ssl.SSLError as error:
         if "MISMATCH" in (error.reason or ""):
             raise ValueError(
@@ -95,8 +95,6 @@ def _show(context: ssl.SSLContext, security: ClientSecurity) -> None:
         if b"ENCRYPTED" in pem:
             raise ValueError(f"{security.key}: ssl.key.password does not open the key") from None
         raise ValueError(f"{security.certificate}: no certificate and key that OpenSSL can use") from None
-    finally:
-        os.close(number)
 
 
 def _read(store: Store) -> bytes:
@@ -107,22 +105,6 @@ def _read(store: Store) -> bytes:
             return file.read()
     except OSError as error:
         raise ValueError(f"{store}: {error.strerror}") from None
-
-
-def lasting_path(data: bytes) -> str:
-    """A path for bytes, of which no disk hears, for as long as this process lives."""
-    return _path_of(_in_memory(data))
-
-
-def _in_memory(data: bytes) -> int:
-    number = os.memfd_create("kbroker", os.MFD_CLOEXEC)
-    with open(number, "wb", closefd=False) as file:
-        file.write(data)
-    return number
-
-
-def _path_of(number: int) -> str:
-    return f"/proc/self/fd/{number}"
 
 
 def wrapped(security: ClientSecurity, plain: socket.socket, host: str) -> socket.socket:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from kbroker.log.cleaner import in_this_process
 from kbroker.log.cleaner.errors import GoneError, UncleanableError
+from kbroker.runtime.platform import Tether
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Child:
     """A process of ours, asked over its standard input, that answers on its standard output. pid: its id."""
 
     def __init__(self, start_by: Sequence[str]) -> None:
-        """start_by: its command line, to which our process's id is added. Raises OSError."""
+        """start_by: its command line, to which is added what `end_with_parent` wants to know. Raises OSError."""
         self._status: int | None = None
         asked, requests = os.pipe()
         try:
@@ -204,12 +205,15 @@ class Child:
         self._requests: BinaryIO = open(requests, "wb")  # noqa: SIM115 - closed by `end`
         self._answers: BinaryIO = open(answers, "rb")  # noqa: SIM115
         ways = [(os.POSIX_SPAWN_DUP2, asked, 0), (os.POSIX_SPAWN_DUP2, answered, 1)]
+        self._tether = Tether()
+        command = [*start_by, str(os.getpid()), str(self._tether.fd)]
         try:
-            self.pid = os.posix_spawn(start_by[0], [*start_by, str(os.getpid())], os.environ, file_actions=ways)
+            self.pid = os.posix_spawn(command[0], command, os.environ, file_actions=ways)
         except OSError:
             self._close()
             raise
         finally:
+            self._tether.given()
             os.close(asked)
             os.close(answered)
 
@@ -250,6 +254,7 @@ class Child:
             threading.Thread(target=os.waitpid, args=(self.pid, 0), daemon=True).start()
 
     def _close(self) -> None:
+        self._tether.close()
         self._answers.close()
         with suppress(BrokenPipeError):  # of what it was not told any more
             self._requests.close()

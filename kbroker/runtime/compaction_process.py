@@ -1,7 +1,8 @@
 """The process that compacts one log beside a broker: pieces asked for on standard input, told on standard output.
 
-Started by `compaction_beside.py`. It gives way to all: its work is done by a thread of the class SCHED_IDLE,
-which has a processor only if no other thread wants one, and loses it at once. Two things keep that from being a trap:
+Started by `compaction_beside.py`. It gives way to all: its work is done by a thread of Linux' class SCHED_IDLE, which
+has a processor only if no other thread wants one, and loses it at once; elsewhere the process has the least priority.
+Two things keep that from being a trap:
 
 - Whatever changes files is done by another thread, of the usual class: who is without a processor within the file
   system may hold what others' fsyncs wait for.
@@ -13,7 +14,6 @@ It ends with the broker, however that ended: two processes must never write the 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import signal
@@ -31,6 +31,7 @@ from kbroker.log.cleaner.errors import GoneError, UncleanableError
 from kbroker.ports import Buffer, Disk, OpenMode
 from kbroker.runtime.compaction_beside import READY, State
 from kbroker.runtime.files import OPEN_FLAGS, SystemDisk, SystemFile
+from kbroker.runtime.platform import end_with_parent, give_way
 
 T = TypeVar("T")
 
@@ -39,14 +40,10 @@ PIECES_A_REQUEST = 16  # each request costs the broker a turn of its loop
 LATE_S = 0.1  # a piece that waited longer, and several times what it worked, was starved
 PIECES_IN_THE_OPEN = 64  # are done by the usual thread then
 
-_PR_SET_PDEATHSIG = 1
-
 
 def main() -> None:
-    """Serve until the broker is gone. The last argument: its process's id."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(sys.argv[-1]):
-        return
+    """Serve until the broker is gone. The last arguments: its process's id, and what `Tether` gives."""
+    end_with_parent(signal.SIGKILL, *map(int, sys.argv[-2:]))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # sent to a whole group, they are meant for the broker
     answers = os.fdopen(os.dup(1), "wb")
@@ -164,7 +161,7 @@ class Quiet:
 
     def _run(self) -> None:
         with suppress(OSError):  # forbidden here: it goes on as a usual one
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # 0: this thread alone
+            give_way()
         while True:
             work = self._work.get()
             began, before, self._waited_s = self._clock(), self._worked(), 0.0

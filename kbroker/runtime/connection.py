@@ -11,10 +11,11 @@ long; what else came with them is kept as it came until its turn comes. What cam
 is held back. Nothing more is received until all of it is handled.
 
 Writing. Buffers go out by one `sendmsg`, file regions by `sendfile` where the transport can, and the bytes before a
-region are held back with MSG_MORE so that an answer's head and its records share packets. A region that is not in the
-page cache is first read ahead on the disk pool: a cold read stalls its own connection and no other. Between portions of
-regions others that have sent something get their turn, and then portions are smaller. A few small regions are read and
-leave between their heads in one call: up to some 100 KB a copy costs less than the three calls that a region takes.
+region are held back with MSG_MORE, on Linux, so that an answer's head and its records share packets. A region that is
+not in the page cache is first read ahead on the disk pool: a cold read stalls its own connection and no other. Between
+portions of regions others that have sent something get their turn, and then portions are smaller. A few small regions
+are read and leave between their heads in one call: up to some 100 KB a copy costs less than the three calls that a
+region takes.
 
 Ending. A client that sends no more is still given what is under way to it, for it may only have shut that side down; if
 it is gone, sending says so. What it waits for (a long poll, a rebalance) is given up.
@@ -26,13 +27,13 @@ server's lane: it has a receive buffer of its own, because it is read in the mid
 from __future__ import annotations
 
 import logging
-import socket
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kbroker.config.limits import DECODED_TIMES, PARKED_BYTES, REQUESTS_PER_LOOP_TURN
 from kbroker.ports import Region
+from kbroker.runtime.platform import MSG_MORE
 from kbroker.runtime.transport import WantReadError, WantWriteError
 from protocol.frames import NO_LIMIT, FrameDecoder, FrameError
 
@@ -56,8 +57,6 @@ REGIONS_PER_TURN = 8  # then the other connections get their turn, however fast 
 SMALL_REGIONS_BYTES = 96 << 10  # of regions that one write reads: a slow reader holds no more memory than that for them
 
 NOTICED_BYTES = 64 << 10  # held in a channel: from here on the server is told of more
-
-MSG_MORE = socket.MSG_MORE
 
 NOTHING = memoryview(b"")
 

@@ -13,6 +13,8 @@ from contextlib import suppress
 from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
 from protocol.namedtuple import NamedTuple
 
+OPEN_MAX = 10_240  # of macOS, which names no limit and takes no more than this; the JVM asks for it there, too
+
 
 class Shares(NamedTuple):
     """log_files: descriptors of segments and indices. sockets: connections of clients.
@@ -34,8 +36,11 @@ class Shares(NamedTuple):
 def raise_limit() -> int:
     """Ask for as many descriptors as the process may have, as the JVM does for Apache's broker. Returns: how many."""
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != most:
+    for wanted in (most, OPEN_MAX):
+        if limit == most or (wanted == OPEN_MAX and limit >= OPEN_MAX):
+            break
         with suppress(OSError, ValueError):  # not allowed here: it goes with what there is
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-            limit = most
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+            limit = wanted
+            break
     return limit if limit != resource.RLIM_INFINITY else 1 << 20

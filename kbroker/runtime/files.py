@@ -6,14 +6,14 @@ operating system says reaches the log as OSError.
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import mmap
 import os
-import struct
 import sys
 from collections.abc import Sequence
 
 from kbroker.ports import Buffer, Entry, OpenMode, Volume
+from kbroker.runtime.platform import lock_file, pwritev, sync_file, unlock_file
 
 _ALWAYS = os.O_CLOEXEC | os.O_NONBLOCK  # the latter for a pipe, which open(2) would wait at; it is nothing to a file
 OPEN_FLAGS: dict[OpenMode, int] = {
@@ -21,13 +21,16 @@ OPEN_FLAGS: dict[OpenMode, int] = {
     "write": os.O_RDWR | _ALWAYS,
     "create": os.O_RDWR | os.O_CREAT | _ALWAYS,
 }
-_MOST_BUFFERS = 1024  # IOV_MAX on Linux: more in one call is EINVAL
-_EXCLUSIVE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock: the whole file
+_MOST_BUFFERS = 1024  # IOV_MAX on Linux and macOS: more in one call is EINVAL
+
+_NO_SUCH_CALL = (errno.ENODEV, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # of a file system
+_NO_LOCKS = "its file system locks no files, so two brokers could write here; put log.dirs on a disk of this machine"
+_NO_MAPS = "its file system maps no files into memory (mmap), as indices are; put log.dirs on a disk of this machine"
 
 _KIND, _FOLDER, _FILE = 0o170000, 0o040000, 0o100000
 _make = tuple.__new__
 
-pread, pwrite, pwritev = os.pread, os.pwrite, os.pwritev  # looked up once: a produce request makes few other calls
+pread, pwrite = os.pread, os.pwrite  # looked up once: a produce request makes few other calls
 
 
 class SystemFile:
@@ -78,15 +81,20 @@ class SystemFile:
         os.ftruncate(self.fd, size)
 
     def sync(self) -> None:
-        """fdatasync: content and size, not the time stamps."""
-        os.fdatasync(self.fd)
+        """Content and size, not the time stamps."""
+        sync_file(self.fd)
 
     def map(self) -> memoryview:
         """The file in memory, read only; unmapped when the last view of it is dropped."""
         size = self.size()
         if size == 0:
             return memoryview(b"")
-        return memoryview(_map(self.fd, size))
+        try:
+            return memoryview(_map(self.fd, size))
+        except OSError as error:
+            if error.errno in _NO_SUCH_CALL:
+                raise OSError(error.errno, _NO_MAPS) from None
+            raise
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -109,25 +117,23 @@ def _map(fd: int, size: int) -> mmap.mmap:
 
 
 class SystemLock:
-    """A lock file held by an open file description, so that neither another process nor this one takes it twice."""
+    """A lock file that neither another process nor this one takes twice."""
 
     __slots__ = ("_fd",)
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            # Not flock(2): Apache's broker takes a POSIX record lock here, and only record locks see one another.
-            # Not a plain record lock either: those do not exclude a second broker in the same process.
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _EXCLUSIVE)
-        except OSError:
-            self.release()
+            self._fd = lock_file(path)
+        except OSError as error:
+            if error.errno in _NO_SUCH_CALL:
+                raise OSError(error.errno, _NO_LOCKS, path) from None
             raise
 
     def release(self) -> None:
-        """Close the description, and the lock with it."""
+        """Let others take it."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            unlock_file(fd)
 
 
 class SystemDisk:
@@ -199,7 +205,7 @@ class SystemDisk:
             os.close(fd)
 
     def lock(self, path: str) -> SystemLock:
-        """An open-file-description lock, which Apache's broker respects and which respects Apache's."""
+        """A record lock, which Apache's broker respects and which respects Apache's."""
         return SystemLock(path)
 
     def volume(self, path: str) -> Volume:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from kbroker.runtime.platform import PROTOCOLS_OVER_TCP
 from kbroker.runtime.ssl_transport import PORTION_BYTES, RECORD_BYTES, send_pieces, why_no_tls
 from kbroker.runtime.transport import WantReadError, WantWriteError
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     import socket
 
     from kbroker.ports import Buffer
-
-PROTOCOLS_OVER_TCP = "/proc/sys/net/ipv4/tcp_available_ulp"
 
 
 def kernel_fault(path: str = PROTOCOLS_OVER_TCP) -> str:

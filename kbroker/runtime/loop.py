@@ -1,8 +1,9 @@
 """What a broker waits for: ready sockets, a time, a signal, work that a thread has done.
 
 Made by `main.py`; `server.py` and `connection.py` register with it, `disk_pool.py` comes back through it. It is epoll
-and little else: a ready descriptor is a call, at once, with nothing made for it, and a starting broker does not import
-asyncio, a sixth of what it imported (docs/decisions/0003-connections.md has the numbers). It knows no Kafka.
+(kqueue or poll where there is none: `platform`) and little else: a ready descriptor is a call, at once, with nothing
+made for it, and a starting broker does not import asyncio, a sixth of what it imported
+(docs/decisions/0003-connections.md has the numbers). It knows no Kafka.
 
 One thread turns the loop and is the only one to call it, but for `call_from_thread`. Callbacks may register, remove and
 close what they like. A descriptor that was closed and given out again within a turn may be told of a readiness that was
@@ -23,13 +24,14 @@ from __future__ import annotations
 import logging
 import math
 import os
-import select
 import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
+
+from kbroker.runtime.platform import READABLE, WRITABLE, Poll, Readiness, usable_processors, waking_pipe
 
 log = logging.getLogger("kbroker.loop")
 
@@ -44,8 +46,6 @@ EASE_S = 0.25  # without a long turn, after which twice as much is done again
 MOST_HALVINGS = 4
 MOST_MISSES = 8  # in a row: then one wait in 2**8 begins with a look, so that being wrong costs next to nothing
 WAKE_BYTES = 4096  # read at once from the pipe that ends a wait
-
-_READABLE, _WRITABLE = select.EPOLLIN, select.EPOLLOUT  # an error or a hang-up counts as both
 
 Callback = Callable[[], object]
 
@@ -84,12 +84,13 @@ class Loop:
     callback does at a time is to be halved, for turns have been long of late.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, readiness: Readiness | None = None) -> None:
+        """readiness: this platform's, unless given; closed with the loop."""
         self.failed: Callable[[Exception], object] = _log_failure
         self.is_only_one = False
         self.halvings = 0
         self._ease_s = 0.0  # when there are to be fewer, on time.monotonic's clock
-        self._epoll = select.epoll()
+        self._readiness = Poll() if readiness is None else readiness
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
         self._soon: deque[Callback] = deque()  # other threads, and handlers of signals, append to it too
@@ -100,9 +101,9 @@ class Loop:
         self._timers: list[Timer] = []  # that are set: a handful
         self._earliest_s = math.inf  # none is due before this, on time.monotonic's clock
         self._misses = 0  # looks in vain, in a row; halved by one that was not
-        self._sleeps = 0 if len(os.sched_getaffinity(0)) > 1 else sys.maxsize  # waits to come that begin with no look
+        self._sleeps = 0 if usable_processors() > 1 else sys.maxsize  # waits to come that begin with no look
         self._handlers: dict[int, object] = {}  # of signals, as they were before
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_read, self._wake_write = waking_pipe()
         self.add_reader(self._wake_read, self._woken)
 
     def run_until(self, done: Callable[[], object]) -> None:
@@ -122,9 +123,9 @@ class Loop:
         self.is_only_one = len(ready) == 1
         for fd, event in ready:
             try:
-                if event & ~_WRITABLE and (callback := readers.get(fd)) is not None:
+                if event & ~WRITABLE and (callback := readers.get(fd)) is not None:
                     callback()
-                if event & ~_READABLE and (callback := writers.get(fd)) is not None:
+                if event & ~READABLE and (callback := writers.get(fd)) is not None:
                     callback()
             except Exception as error:
                 self.failed(error)
@@ -151,7 +152,7 @@ class Loop:
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         """The descriptors that are ready: after a moment's look, if looking has paid of late, else after a sleep."""
-        poll = self._epoll.poll
+        poll = self._readiness.poll
         if timeout_s == 0:
             return poll(0, READY_PER_TURN)
         if self._writers:  # a full socket: its reader has much to do yet, and does it sooner on a processor of its own
@@ -170,7 +171,7 @@ class Loop:
 
     def readable(self, but: Collection[int]) -> int:
         """How many descriptors other than these have something to read: for a callback that has much to do."""
-        return sum(1 for fd, event in self._epoll.poll(0, READY_PER_TURN) if event & _READABLE and fd not in but)
+        return sum(1 for fd, event in self._readiness.poll(0, READY_PER_TURN) if event & READABLE and fd not in but)
 
     def _call_some(self) -> None:
         """What was to be called soon; what that adds is for the next turn, and so are many: sockets are asked first."""
@@ -235,20 +236,20 @@ class Loop:
             self._unwatch(fd)
 
     def _events(self, fd: int) -> int:
-        return (_READABLE if fd in self._readers else 0) | (_WRITABLE if fd in self._writers else 0)
+        return (READABLE if fd in self._readers else 0) | (WRITABLE if fd in self._writers else 0)
 
     def _watch(self, fd: int, is_known: bool) -> None:
         if is_known:
-            self._epoll.modify(fd, self._events(fd))
+            self._readiness.modify(fd, self._events(fd))
         else:
-            self._epoll.register(fd, self._events(fd))
+            self._readiness.register(fd, self._events(fd))
 
     def _unwatch(self, fd: int) -> None:
         events = self._events(fd)
         if events:
-            self._epoll.modify(fd, events)
+            self._readiness.modify(fd, events)
         else:  # not merely modified: a hang-up would be told without end
-            self._epoll.unregister(fd)
+            self._readiness.unregister(fd)
 
     # -- time
 
@@ -320,7 +321,7 @@ class Loop:
             signal.set_wakeup_fd(-1)
         for number, before in self._handlers.items():
             signal.signal(number, before)  # type: ignore[arg-type]  # what signal.signal gave us
-        self._epoll.close()
+        self._readiness.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
 

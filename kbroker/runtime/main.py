@@ -20,8 +20,9 @@ from kbroker.runtime.descriptors import Shares, raise_limit
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.loading import Show
 from kbroker.runtime.loop import Loop
-from kbroker.runtime.memory import Housekeeping, OutsideArenas, resident_bytes, trim
+from kbroker.runtime.memory import Housekeeping, OutsideArenas, trim
 from kbroker.runtime.node import Host, MakeCore, Node
+from kbroker.runtime.platform import resident_bytes
 
 if TYPE_CHECKING:
     from kbroker.log.cleaner.compaction import Compacting, Plan

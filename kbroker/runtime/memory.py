@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import gc
 import mmap
-import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
+
+from kbroker.runtime.platform import give_back_memory
 
 if TYPE_CHECKING:
     from kbroker.runtime.loop import Loop
@@ -27,7 +28,6 @@ BURST_BYTES = 4 << 20
 MOST_LOOKS_BUSY = 60  # ten minutes: then even what is under way has to wait for once
 LAST_PAUSE = 32  # looks from one giving back to the last one
 NEVER = 1 << 30
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Housekeeping:
@@ -124,30 +124,20 @@ class Housekeeping:
             self._outside.__exit__(None, None, None)
 
 
-def resident_bytes() -> int:
-    """The process's memory, with the pages of files that it has mapped."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * _PAGE_BYTES
-
-
 def empty_buffer(size: int) -> memoryview:
     """`size` bytes to write into, zeros at first: a page takes no memory before something is written to it."""
     return memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def trim() -> None:
-    """Give back what is free; without glibc only as much as the C library does by itself.
+    """Give back what is free; on musl and BSD only as much as the C library does by itself.
 
     The interpreter's cache of methods holds the names that were looked up last, and each of a burst keeps a page.
     """
-    import ctypes  # only a broker that has grown pays for loading it
-
     forget = getattr(sys, "_clear_type_cache", None)  # 3.13's _clear_internal_caches leaves it as it is
     if forget is not None:
         forget()
-    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if give_back is not None:
-        give_back(0)
+    give_back_memory()
 
 
 class OutsideArenas:

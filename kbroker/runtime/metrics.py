@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kbroker.api.figures import Family, Sample, single
-from kbroker.runtime.memory import resident_bytes
+from kbroker.runtime.platform import open_descriptors, resident_bytes
 
 if TYPE_CHECKING:
     from kbroker.core import Core
@@ -46,7 +46,7 @@ def _process() -> Iterator[Family]:
     yield single("process_cpu_seconds_total", "counter", "Time on processors.", times.user + times.system)
     yield single("process_resident_memory_bytes", "gauge", "Memory held.", resident_bytes())
     yield single("process_start_time_seconds", "gauge", "When the process started, since 1970.", STARTED_S)
-    yield single("process_open_fds", "gauge", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
+    yield single("process_open_fds", "gauge", "Open file descriptors.", open_descriptors())
 
 
 def _sockets(server: Server) -> Iterator[Family]:

@@ -201,7 +201,8 @@ class SocketLink:
         """Try the next address: a name may have several, of which a broker listens on some."""
         self._connecting = family, name = self._addresses.popleft()
         try:
-            sock = self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+            sock = self._socket = socket.socket(family, socket.SOCK_STREAM)
+            sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a host that is gone says nothing by itself
             code = sock.connect_ex(name)

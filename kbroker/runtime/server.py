@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import JobDone, tell_of_end
 from kbroker.config import is_every_interface
@@ -23,6 +22,7 @@ from kbroker.config.settings import INT_MAX
 from kbroker.core import EXPIRED, Closed
 from kbroker.runtime.connection import PORTION_BYTES, REGION_BYTES, Connection
 from kbroker.runtime.memory import empty_buffer
+from kbroker.runtime.platform import is_resident, read_resident
 from kbroker.runtime.transport import PlaintextTransport
 from kbroker.timing import NEVER
 from protocol.namedtuple import NamedTuple
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from kbroker.broker.session import Session
     from kbroker.channel import Channel
     from kbroker.core import Core
-    from kbroker.ports import Buffer, Clock, Region
+    from kbroker.ports import Clock, Region
     from kbroker.runtime.disk_pool import DiskPool
-    from kbroker.runtime.files import SystemFile
     from kbroker.runtime.loop import Loop
     from kbroker.runtime.transport import Transport
 
@@ -53,11 +52,10 @@ LANE_BYTES = 64 << 10  # of the receive buffer that controllers share
 QUIET_MS = 5_000  # after so long a connection gives back the buffer its last large frame was gathered in
 SWEEPS_PER_IDLE_TIME = 20  # an idle connection is noticed up to a twentieth later
 LONGEST_SWEEP_S = 5.0
-PROBE_EVERY = 128 << 10  # the kernel reads ahead in windows of this size: between two hot probes little can be cold
 LEAST_ROOM = 16  # this part of the limit on memory may be exceeded before it is looked at again
 MOST_ROOM = 4  # and this part may come in, for what else counts may have grown meanwhile
+LEAST_BUFFER_BYTES = 4096  # of a socket: where that is refused, it is not for being too much
 SHARED_MS = 10  # regions are sent in small portions after a request was found waiting
-NOTHING_TO_READ = (errno.EAGAIN, errno.EWOULDBLOCK)
 
 
 class Limits(NamedTuple):
@@ -89,12 +87,25 @@ def bound_socket(host: str, port: int, *, receive_buffer_bytes: int) -> socket.s
         if bound.family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_dual)
         if receive_buffer_bytes > 0:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            _set_buffer(bound, socket.SO_RCVBUF, receive_buffer_bytes)
         bound.bind((host, port))
     except BaseException:
         bound.close()
         raise
     return bound
+
+
+def _set_buffer(sock: socket.socket, option: int, size: int) -> None:
+    """Ask for a buffer of so many bytes, or as many as there may be: Linux takes more for those, macOS refuses it."""
+    while True:
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)
+        except OSError as error:
+            if error.errno != errno.ENOBUFS or size < LEAST_BUFFER_BYTES:
+                raise
+            size //= 2
+        else:
+            return
 
 
 def _most_held(limits: Limits) -> int:
@@ -354,11 +365,17 @@ class Server:
             log.warning("refused a connection of %s on listener %s: %s", host, name, refusal)
             sock.close()
             return
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # nothing else tells of the end of one that waits
-        if (size := self._limits.send_buffer_bytes) > 0:
-            size = SEND_BUFFER_BYTES if size == SHIPPED_SEND_BUFFER_BYTES else size
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(
+                socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
+            )  # nothing else tells of the end of one that waits
+            if (size := self._limits.send_buffer_bytes) > 0:
+                size = SEND_BUFFER_BYTES if size == SHIPPED_SEND_BUFFER_BYTES else size
+                _set_buffer(sock, socket.SO_SNDBUF, size)
+        except OSError:  # macOS has no options for one that was reset already
+            sock.close()
+            return
         protocol, make = self._spoken[name]
         channel = self.core.open(name, host, port, protocol)
         transport = PlaintextTransport.over(sock) if make is None else make(sock, channel.session)
@@ -517,17 +534,11 @@ class Server:
 
     # -- regions
 
-    def is_resident(self, region: Region, size: int) -> bool:
-        """Whether sending the region's first `size` bytes will not wait for a disk, as far as a few probes tell."""
-        fd = cast("SystemFile", region.file).fileno()
-        last = region.position + size - 1
-        probe = [bytearray(1)]
-        try:
-            for position in (*range(region.position, last, PROBE_EVERY), last):
-                os.preadv(fd, probe, position, os.RWF_NOWAIT)
-        except OSError as error:
-            return error.errno not in NOTHING_TO_READ  # a file system without RWF_NOWAIT: nothing to be known
-        return True
+    is_resident = staticmethod(is_resident)
+    """Whether sending the region's first `size` bytes will not wait for a disk, as far as can be told."""
+
+    read_small = staticmethod(read_resident)
+    """A region's bytes, if all of them are in the page cache, as far as can be told."""
 
     def portion_bytes(self, connection: Connection) -> int:
         """How much of a region to send at a time to a connection that reads much; less where others were found waiting.
@@ -543,15 +554,6 @@ class Server:
         if count:
             self._shared_until_ms = self.clock.now_ms() + SHARED_MS
         return count
-
-    def read_small(self, region: Region) -> Buffer | None:
-        """A region's bytes, if all of them are in the page cache, as far as one can tell."""
-        data = bytearray(region.size)
-        try:
-            size = os.preadv(cast("SystemFile", region.file).fileno(), [data], region.position, os.RWF_NOWAIT)
-        except OSError:  # nothing to read without waiting, a file system that cannot say so, or an error: shown later
-            return None
-        return data if size == region.size else None
 
     def read_ahead(self, region: Region, size: int, ready: Callable[[], None]) -> None:
         """Read the region's first `size` bytes into the page cache on the disk pool; then `ready` on the loop."""

@@ -14,9 +14,9 @@ import errno
 import ssl
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from socket import MSG_MORE
 from typing import TYPE_CHECKING
 
+from kbroker.runtime.platform import MSG_MORE
 from kbroker.runtime.transport import WantReadError, WantWriteError
 
 if TYPE_CHECKING:

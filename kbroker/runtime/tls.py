@@ -4,7 +4,8 @@ Made by the node where a listener speaks TLS, and loaded by no other. A listener
 again when its settings, or the files they name, have changed (KIP-226): connections that are there keep what they have,
 new ones get the new. What cannot be used is refused in one line that names the setting, and what runs is kept.
 
-Secrets are given to OpenSSL by a file in memory, for it takes no other: none is written to a disk.
+Secrets are given to OpenSSL by a file, for it takes no other: on Linux one in memory, so that no disk has it;
+elsewhere a temporary one, which only this user can read.
 
 Source: SslFactory, DefaultSslEngineFactory and SslPrincipalMapper of Apache Kafka 3.9 by behaviour. Unlike there, a
 listener without a certificate is refused at the start; a changed ssl.client.auth, ssl.enabled.protocols or
@@ -18,13 +19,13 @@ import logging
 import os
 import ssl
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kbroker.broker.session import Principal
 from kbroker.config import BrokerLayers, ConfigError, ListenerConfig, Listeners, resolve_broker, resolve_listener
+from kbroker.runtime.platform import secret_file
 from kbroker.runtime.ssl_transport import SCRATCH_BYTES, SslTransport, why_no_tls
 from kbroker.security.certificates import Certificate, java_name, read_certificate
 from kbroker.security.cipher_suites import TLS_1_3, openssl_name
@@ -403,21 +404,8 @@ def _choose_suites(context: ssl.SSLContext, names: Sequence[str]) -> None:
         raise StoreError("ssl.cipher.suites", "none is for a version of ssl.enabled.protocols")
 
 
-@contextmanager
-def _in_memory(data: bytes) -> Iterator[str]:
-    """A file's name for bytes."""
-    fd = os.memfd_create("kbroker-key", os.MFD_CLOEXEC)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        yield f"/proc/self/fd/{fd}"
-    finally:
-        os.close(fd)
-
-
 def _load(context: ssl.SSLContext, entry: KeyEntry, config: BrokerConfig) -> None:
-    with _in_memory(entry.pem) as path:
+    with secret_file(entry.pem) as path:
         try:
             context.load_cert_chain(path, password=entry.password)  # given, so that OpenSSL does not ask for one
         except ssl.SSLError as error:

@@ -23,9 +23,10 @@ costs nothing. What each has to keep (tests/contracts/test_transport.py asks eve
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import TYPE_CHECKING, Protocol, Self
+
+from kbroker.runtime.platform import SENDS_FILES, send_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +94,7 @@ class PlaintextTransport(socket.socket):
 
     __slots__ = ()
 
-    sends_files = True
+    sends_files = SENDS_FILES
     buffers_input = False
     is_shaken = True
 
@@ -109,5 +110,5 @@ class PlaintextTransport(socket.socket):
         return False
 
     def send_file(self, fd: int, position: int, size: int) -> int:
-        """Without a copy into this process."""
-        return os.sendfile(self.fileno(), fd, position, size)
+        """sendfile(2), without a copy into this process."""
+        return send_file(self.fileno(), fd, position, size)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import select
 import socket
 import ssl
@@ -58,6 +57,7 @@ from kbroker.ports import (
     StoreAnswer,
     StoreFault,
 )
+from kbroker.runtime.platform import Bell
 from kbroker.runtime.zookeeper_security import OPEN, Security, in_bytes, why_no_tls
 from protocol.namedtuple import NamedTuple
 
@@ -105,37 +105,14 @@ WatchKey = tuple[str, bool]
 """A node's path, and whether its children are watched (or the node itself)."""
 
 
-class _Bell:
-    """Wakes kazoo's connection, once for each request that it is given: both ends of what it makes a pair of sockets.
-
-    A pair holds some 300 bytes, one for each request. A caller with one more waited for the connection's thread,
-    which may wait for the lock that the caller holds: all stood still, the broker's loop included.
-    """
-
-    def __init__(self) -> None:
-        self._number = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
-
-    def fileno(self) -> int:
-        return self._number
-
-    def send(self, data: bytes) -> int:
-        os.eventfd_write(self._number, len(data))
-        return len(data)
-
-    def recv(self, _: int) -> bytes:
-        os.eventfd_read(self._number)
-        return b"\0"
-
-    def close(self) -> None:
-        number, self._number = self._number, -1
-        if number >= 0:  # it is closed as either end
-            os.close(number)
-
-
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """kazoo's threads, with one for watches and answers: they stay in the order in which the connection brought them.
 
     And waiting for a socket is one call of the system: kazoo makes an epoll for each wait, five times a request.
+
+    What wakes kazoo's connection, once for each request that it is given, is a `Bell`, as both ends of what kazoo makes
+    a pair of sockets. A pair holds some 300 bytes, one for each request: a caller with one more waited for the
+    connection's thread, which may wait for the lock that the caller holds. All stood still, the broker's loop included.
 
     tls: how connections are to be secured, None for not at all; kazoo would trust the system's certificates beside
     those that are named. failed: told of each handshake that fails. hosts: of the ensemble; each is waited for only as
@@ -150,8 +127,8 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         self._failed = failed
         self._hosts = hosts
 
-    def create_socket_pair(self) -> tuple[_Bell, _Bell]:
-        bell = _Bell()
+    def create_socket_pair(self) -> tuple[Bell, Bell]:
+        bell = Bell()
         return bell, bell
 
     def create_connection(

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from kbroker.runtime.files import SystemLock
+from kbroker.runtime.platform import MEMORY_FOLDER
 from kbroker.usage import UsageError
 
-MEMORY = Path("/dev/shm")  # Linux' file system in memory
+MEMORY = Path(MEMORY_FOLDER) if MEMORY_FOLDER else None  # a file system in memory, on Linux
 LEAST_FREE_BYTES = 1 << 30  # containers often have 64 MB there: a test that writes more would find the disk full
 PREFIX = "kbroker-testing-"
 MAKING = "kbroker-making-"
@@ -55,12 +57,11 @@ class Folder:
 
 def _home() -> Path:
     """Memory if there is enough of it, else where temporary files go."""
-    try:
-        volume = os.statvfs(MEMORY)
-        if volume.f_bavail * volume.f_frsize >= LEAST_FREE_BYTES and os.access(MEMORY, os.W_OK):
-            return MEMORY
-    except OSError:
-        pass
+    if MEMORY is not None:
+        with suppress(OSError):
+            volume = os.statvfs(MEMORY)
+            if volume.f_bavail * volume.f_frsize >= LEAST_FREE_BYTES and os.access(MEMORY, os.W_OK):
+                return MEMORY
     return Path(tempfile.gettempdir())
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from kbroker.ports import Disk, Region
+from kbroker.runtime import files
 from kbroker.runtime.files import SystemDisk
+from kbroker.runtime.platform import portable
 from kbroker.sim.disk import SimDisk
 
 
@@ -34,9 +36,12 @@ class Place:
         return sorted(entry.name for entry in self.disk.list(self.folder))
 
 
-@pytest.fixture(params=["system", "simulated"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "system":
+@pytest.fixture(params=["system", "portable", "simulated"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    if request.param == "portable":
+        for name in ("lock_file", "unlock_file", "sync_file", "pwritev"):
+            monkeypatch.setattr(files, name, getattr(portable, name))
+    if request.param != "simulated":
         return Place(SystemDisk(), str(tmp_path))
     disk = SimDisk()
     disk.make_dir("/d")

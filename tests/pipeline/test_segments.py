@@ -146,14 +146,14 @@ def test_large_batches_cost_no_more_reads_and_memory_than_they_want(
 ) -> None:
     """A piece of memory's size was once what was left of a batch, for all the rest of the file."""
     log = b"".join(of_length(max(size, 26)) for size in sizes)
-    reads, memory, read = [], set(), os.preadv
+    reads, memory, read = [], set(), segments.preadv
 
     def counted(fd: int, views: list[memoryview], position: int) -> int:
         memory.add(views[0].obj)
         reads.append(read(fd, views, position))
         return reads[-1]
 
-    monkeypatch.setattr(os, "preadv", counted)
+    monkeypatch.setattr(segments, "preadv", counted)
     with open(segment(tmp_path, log).path, "rb") as file:
         assert b"".join(bytes(each) for each in segments.Pieces(file.fileno(), 0).whole_batches()) == log
     assert len(reads) <= -(-len(log) // PAGE)
@@ -163,8 +163,8 @@ def test_large_batches_cost_no_more_reads_and_memory_than_they_want(
 def test_a_file_system_that_reads_less_than_it_was_asked_for_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given, read_at = segment(tmp_path, log := mixed(1) + sized(1, 20 * PAGE, 10**6)), os.preadv
-    monkeypatch.setattr(os, "preadv", lambda fd, views, position: read_at(fd, [views[0][:1000]], position))
+    given, read_at = segment(tmp_path, log := mixed(1) + sized(1, 20 * PAGE, 10**6)), segments.preadv
+    monkeypatch.setattr(segments, "preadv", lambda fd, views, position: read_at(fd, [views[0][:1000]], position))
     assert read(given) == decoded(log)
 
 

@@ -21,6 +21,7 @@ from kbroker.config.limits import (
     REQUESTS_PER_LOOP_TURN,
 )
 from kbroker.ports import Region
+from kbroker.runtime import transport
 from kbroker.runtime.connection import PORTION_BYTES, REGION_BYTES, REGIONS_PER_TURN, SMALL_REGIONS_BYTES
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.server import SHARED_MS
@@ -326,7 +327,7 @@ class Sent:
             return size
 
         here.core.receive = note  # type: ignore[method-assign]
-        monkeypatch.setattr(os, "sendfile", sendfile)
+        monkeypatch.setattr(transport, "send_file", sendfile)
 
     def bytes(self) -> int:
         return sum(event for event in self.events if isinstance(event, int))

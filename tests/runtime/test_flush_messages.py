@@ -17,13 +17,13 @@ pytestmark = pytest.mark.slow
 
 STUCK_DISK = """
 import os, time
-sync = os.fdatasync
+sync = os.fsync
 def slow(fd):
     while os.path.exists({stuck!r}) and "/t-0/" in os.readlink(f"/proc/self/fd/{{fd}}"):
         open({asked!r}, "w").close()
         time.sleep(0.01)
     sync(fd)
-os.fdatasync = slow
+os.fdatasync = os.fsync = slow
 """
 
 

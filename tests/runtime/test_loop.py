@@ -24,11 +24,12 @@ from kbroker.runtime.loop import (
     SOON_S,
     Loop,
 )
+from tests.contracts.test_readiness import KINDS
 
 
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
+@pytest.fixture(params=sorted(KINDS))
+def loop(request: pytest.FixtureRequest) -> Iterator[Loop]:
+    loop = Loop(KINDS[request.param]())
     loop.failed = _raise
     yield loop
     loop.close()
@@ -254,11 +255,11 @@ def _turns(
     monkeypatch: pytest.MonkeyPatch, gaps_us: list[int], processors: int = 2, *, full_sockets: int = 0
 ) -> _Epoll:
     """A loop's waits for events with these gaps between them, as far as it looked and slept."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(processors)))
+    monkeypatch.setattr("kbroker.runtime.loop.usable_processors", lambda: processors)
     loop = Loop()
     fake = _Epoll(list(accumulate(gaps_us)))
     loop._writers.update(dict.fromkeys(range(100, 100 + full_sockets), lambda: None))
-    monkeypatch.setattr(loop, "_epoll", fake)
+    monkeypatch.setattr(loop, "_readiness", fake)
     monkeypatch.setattr("kbroker.runtime.loop.time", fake)
     for _ in gaps_us:
         loop.turn()

@@ -17,9 +17,9 @@ from kbroker.runtime.memory import (
     MOST_LOOKS_BUSY,
     Housekeeping,
     empty_buffer,
-    resident_bytes,
     trim,
 )
+from kbroker.runtime.platform.linux import resident_bytes
 
 
 class House:
@@ -212,7 +212,8 @@ def test_a_buffer_takes_memory_where_something_is_in_it() -> None:
 # ---- objects outside of arenas; in a process of its own, whose heap is empty, and which may break
 
 MAKE = """
-from kbroker.runtime.memory import OutsideArenas, resident_bytes, trim
+from kbroker.runtime.memory import OutsideArenas, trim
+from kbroker.runtime.platform.linux import resident_bytes
 outside = OutsideArenas()
 with outside:
     pass

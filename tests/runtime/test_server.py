@@ -34,6 +34,47 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
 
 
+class MacSocket(socket.socket):
+    """As macOS has them: buffers that are too large are refused, and a connection that was reset has no options."""
+
+    is_reset = False
+
+    def setsockopt(self, level: int, option: int, value: Any) -> None:  # type: ignore[override]
+        if self.is_reset:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        if option in (socket.SO_SNDBUF, socket.SO_RCVBUF) and value > 8 << 20:
+            raise OSError(errno.ENOBUFS, "No buffer space available")
+        super().setsockopt(level, option, value)
+
+
+@pytest.fixture
+def on_a_mac(monkeypatch: pytest.MonkeyPatch) -> type[MacSocket]:
+    monkeypatch.setattr(socket, "socket", MacSocket)
+    return MacSocket
+
+
+def test_on_a_mac_a_buffer_is_as_large_as_it_may_be(on_a_mac: type[MacSocket]) -> None:
+    with bound_socket("127.0.0.1", 0, receive_buffer_bytes=100 << 20):
+        pass
+    with running(LIMITS._replace(send_buffer_bytes=100 << 20)) as here:
+        client = here.connect()
+        here.send(client, b"e1")
+        assert here.answers(client, 1) == [b"e1"]
+
+
+def test_on_a_mac_a_client_that_has_reset_its_connection_disturbs_no_other(
+    on_a_mac: type[MacSocket], monkeypatch: pytest.MonkeyPatch, here: Loopback
+) -> None:
+    first = here.connect()
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(on_a_mac, "is_reset", True)
+        gone = socket.create_connection(first.getpeername())
+        here.turn(3)
+        assert is_closed(gone)
+    here.send(first, b"e1")
+    assert here.answers(first, 1) == [b"e1"]
+
+
 # -- where it listens
 
 
