@@ -30,8 +30,8 @@ def why_not_here(system: str = sys.platform, version: tuple[int, ...] = tuple(sy
 
 
 def installed_by(extra: str) -> str:
-    """How to get what an extra of pyproject.toml brings. There is no release yet: it comes from a checkout."""
-    return f"in a checkout of kbroker, type pip install '.[{extra}]'"
+    """How to get what an extra of pyproject.toml brings; in a checkout, too, whose kbroker pip then leaves as it is."""
+    return f"type pip install 'kbroker[{extra}]'"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:

@@ -29,13 +29,15 @@ log = logging.getLogger("kbroker")
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LAST_PORT = 65535
+NO_FILE = "default without a properties file"
+"""Where a setting comes from that `_own_machine.py` assumes."""
 
 
 class Start(NamedTuple):
     """The arguments of `kbroker start`.
 
     properties, faults: the path of a server.properties, of a file of faults. secure: whether to make what it needs for
-    TLS, logins and rules.
+    TLS, logins and rules. ready_lines: whether to print what Apache's broker logs when it is up, too.
     """
 
     properties: str | None = None
@@ -46,6 +48,7 @@ class Start(NamedTuple):
     log_level: str = "info"
     faults: str | None = None
     secure: bool = False
+    ready_lines: bool = False
 
 
 def plain_start(words: Sequence[str]) -> Start | None:
@@ -53,10 +56,14 @@ def plain_start(words: Sequence[str]) -> Start | None:
     files: list[str] = []
     overrides: list[str] = []
     options: dict[str, str | None] = {"--port": None, "--data": None, "--log-format": "text", "--log-level": "info"}
+    ready_lines = False
     left = iter(words)
     for word in left:
         if not word.startswith("-"):
             files.append(word)
+            continue
+        if word == "--ready-lines":
+            ready_lines = True
             continue
         name, equals, value = word.partition("=")
         if not equals:
@@ -76,7 +83,8 @@ def plain_start(words: Sequence[str]) -> Start | None:
     if port is not None and not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= LAST_PORT):
         return None
     number = None if port is None else int(port)
-    return Start(files[0] if files else None, number, data, tuple(overrides), log_format or "", log_level or "")
+    start = Start(files[0] if files else None, number, data, tuple(overrides), log_format or "", log_level or "")
+    return start._replace(ready_lines=ready_lines)
 
 
 def is_directory(data: str | None) -> bool:
@@ -176,13 +184,21 @@ def _settings(start: Start, secured: Secured | None) -> dict[str, Given]:
             raise ConfigError([f"{name} line {number}: allowed: text in UTF-8, other characters as \\uXXXX"]) from None
         check_file(parse_properties(text, name), name)
     static = static_values(text, file_name=name, environment=os.environ, overrides=start.overrides)
+    assumed: dict[str, Given] = {}
+    has_directory = start.data is not None or bool(static.keys() & {"log.dirs", "log.dir"})
+    if path is None and not ("listeners" in static and has_directory):
+        from kbroker.cli._own_machine import own_machine_defaults
+
+        assumed = own_machine_defaults(static, needs_directory=not has_directory)
+        static |= assumed
     if start.port is not None and secured is None:
         listeners = static["listeners"].text if "listeners" in static else str(BrokerConfig.KEYS["listeners"].default)
         if "," in listeners:
             raise ConfigError(
                 [f"--port {start.port}: there are several listeners ({listeners}); set their ports there"]
             )
-        static["listeners"] = Given(f"{listeners.rpartition(':')[0]}:{start.port}", "--port")
+        where = NO_FILE if "listeners" in assumed else "--port"
+        static["listeners"] = Given(f"{listeners.rpartition(':')[0]}:{start.port}", where)
     if secured is not None:
         static["log.dirs"] = Given(secured.folder, "--data")
     elif start.data is not None:
@@ -227,6 +243,8 @@ def _run(start: Start, static: dict[str, Given], began: float, secured: Secured 
     def started(node: Node) -> None:
         text = _summary_line if as_json else _summary
         announce(text(node, time.monotonic() - began, secured))
+        if start.ready_lines:
+            announce("\n".join(_ready_lines(node, as_json=as_json)))
 
     try:
         bars = _bars() if sys.stderr.isatty() and not as_json else None
@@ -272,6 +290,8 @@ def _summary(node: Node, seconds: float, secured: Secured | None) -> str:
     rows = [("broker", f"{node.node_id}, of cluster {node.cluster_id}")]
     rows += [("listening on", each) for each in bound]
     rows += [("clients use", each) for each in told if each not in bound]
+    if "listeners" in node.layers.static and node.layers.static["listeners"].where == NO_FILE:
+        rows.append(("reached by", "this machine alone; others: kbroker start server.properties"))
     rows += [("data in", path) for path in node.paths]
     rows.append(("runs on", describe_interpreter()))
     if node.tls_by:
@@ -290,8 +310,34 @@ def _summary(node: Node, seconds: float, secured: Secured | None) -> str:
     if node.endpoints:
         who = "" if secured is None else f" --command-config {secured.admin_file}"
         topic = f"-b {_first_address(node)}{who} -t quickstart"
-        lines += ["  try:", f"    kbroker produce {topic}", f"    kbroker consume {topic} -o beginning"]
+        lines += ["  try:", *_extra(), f"    kbroker produce {topic}", f"    kbroker consume {topic} -o beginning"]
     return "\n".join(lines)
+
+
+def _extra() -> list[str]:
+    """How to install the commands that are to be tried, where they are not."""
+    from importlib.util import find_spec
+
+    from kbroker.usage import installed_by
+
+    return [] if find_spec("confluent_kafka") else [f"    {installed_by('cli')}, and then"]
+
+
+def _ready_lines(node: Node, *, as_json: bool) -> list[str]:
+    """What Apache's broker logs when it serves, with ZooKeeper or KRaft: programs that start one wait for these."""
+    from kbroker.runtime.logs import json_line
+
+    number = node.node_id
+    lines = [
+        f"[KafkaServer id={number}] started (kafka.server.KafkaServer)",
+        f"[KafkaRaftServer nodeId={number}] Kafka Server started (kafka.server.KafkaRaftServer)",
+        f"[BrokerLifecycleManager id={number}] The broker has been unfenced. Transitioning from RECOVERY to RUNNING."
+        " (kafka.server.BrokerLifecycleManager)",
+    ]
+    if as_json:
+        return [json_line("info", time.time(), {"logger": "kbroker", "message": each}) for each in lines]
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    return [f"[{stamp},000] INFO {each}" for each in lines]
 
 
 def _first_address(node: Node) -> str:

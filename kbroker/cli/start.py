@@ -23,6 +23,7 @@ from kbroker.cli._numbers import Number
 @click.option(
     "--secure", is_flag=True, help="Make certificates, an admin and settings in --data: TLS, logins, rules of access."
 )
+@click.option("--ready-lines", is_flag=True, help="Also print what programs wait for in the log of Apache's broker.")
 def start(
     properties: str | None,
     port: int | None,
@@ -32,14 +33,15 @@ def start(
     log_level: str,
     faults: str | None,
     secure: bool,
+    ready_lines: bool,
 ) -> int:
     """Run a broker until Ctrl-C or SIGTERM.
 
-    PROPERTIES is a server.properties as Apache Kafka's; without one, Kafka's defaults count. Environment variables
-    such as KAFKA_LOG_DIRS set any of them too.
+    PROPERTIES is a server.properties as Apache Kafka's. Without one the broker is for this machine alone: on
+    127.0.0.1:9092, with its data in your data directory. Environment variables such as KAFKA_LOG_DIRS set any key too.
     """
     if secure and properties is not None:
         raise click.UsageError("--secure writes its own settings: leave PROPERTIES out, or take those over into it")
     if not is_directory(data):
         raise click.UsageError(f"--data {data}: allowed: a path without commas, which part directories in log.dirs")
-    return run_broker(Start(properties, port, data, overrides, log_format, log_level, faults, secure))
+    return run_broker(Start(properties, port, data, overrides, log_format, log_level, faults, secure, ready_lines))

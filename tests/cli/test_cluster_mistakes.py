@@ -337,4 +337,4 @@ def test_a_record_that_is_too_large_is_named_with_what_allows_it(ask: Ask) -> No
 
 def test_without_the_client_library_the_way_to_it_is_said(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kafka.errors", None)
-    assert "in a checkout of kbroker, type pip install '.[cli]'" in ask("topics", "--list")[2]
+    assert "type pip install 'kbroker[cli]'" in ask("topics", "--list")[2]

@@ -146,7 +146,7 @@ def test_without_spark_a_broker_installs_and_the_command_says_what_to_do() -> No
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (
         2,
-        "kbroker: the pipeline needs pyspark: in a checkout of kbroker, type pip install '.[pipeline]'\n",
+        "kbroker: the pipeline needs pyspark: type pip install 'kbroker[pipeline]'\n",
     )
 
 
