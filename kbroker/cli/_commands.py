@@ -16,6 +16,7 @@ from kbroker.cli._signals import EndedError
 
 COMMANDS = {
     "start": ("kbroker.cli.start:start", "Run a broker."),
+    "service": ("kbroker.cli.service:service", "Print a systemd unit or a launchd plist that runs a broker."),
     "dev-cluster": ("kbroker.cli.dev_cluster:dev_cluster", "Run some brokers on this machine, for trying things out."),
     "topics": ("kbroker.cli.topics:topics", "List, describe, create, alter and delete topics."),
     "groups": ("kbroker.cli.groups:groups", "Consumer groups: their members, offsets and lag."),
