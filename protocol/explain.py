@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from protocol._runtime import MAX_STRING_BYTES, MOST_UNKNOWN_TAGS, size_of, tag_section
 from protocol.message import DecodeError, EncodeError, Message, Struct
+from protocol.namedtuple import NamedTuple
 from protocol.primitives import read_uvarint, utf8, uvarint
 from protocol.schema import Field, FieldType, fields, is_flexible, minimum_size
 
@@ -47,6 +49,26 @@ def write_slowly(value: Message, version: int) -> list[Any]:
     writer = _Writer(version, is_flexible(type(value), version))
     writer.struct(type(value), value, "")
     return writer.parts
+
+
+class Told(NamedTuple):
+    """One field as it stands in a message. kind: of its type. value: a list of these for a struct, of whatever an
+    element is for an array, else the value. at, size: its bytes, in the buffer."""
+
+    name: str
+    kind: str
+    value: Any
+    at: int
+    size: int
+
+
+def tell(message: type[Message], version: int, buffer: Any, start: int = 0) -> tuple[list[Told], str]:
+    """Every field of a message in the order of its bytes, for people; and why it ends early, or empty.
+
+    Bytes may be missing at the end: what there is is told.
+    """
+    teller = _Teller(memoryview(buffer), start, version, is_flexible(message, version), PATIENCE)
+    return teller.struct(message, ""), teller.cut
 
 
 # A hostile frame may hold a hundred million good values before the bad one, and the caller that asks for the reason is
@@ -167,6 +189,73 @@ class _Reader:
         setattr(value, field.name, self.value(field.type, nullable, here))
         if self.position != end:
             raise DecodeError(here, f"tag {field.tag} says {size} bytes, its value takes {self.position - end + size}")
+
+
+class _Teller(_Reader):
+    """Gives fields instead of structs, and ends where the bytes do."""
+
+    cut = ""
+
+    def struct(self, cls: type[Struct], path: str) -> list[Told]:  # type: ignore[override]
+        told: list[Told] = []
+        for field in fields(cls):
+            if field.present_at(self.version) and field.tag is None:
+                at = self.position
+                try:
+                    value = self.value(field.type, field.nullable_at(self.version), _below(path, field.name))
+                except DecodeError as error:
+                    self.cut = self.cut or str(error)
+                    return told
+                told.append(Told(field.name, _kind_of(field.type), value, at, self.position - at))
+                if self.cut:
+                    return told
+        if self.flexible:
+            told += self._tagged(cls, path)
+        return told
+
+    def _tagged(self, cls: type[Struct], path: str) -> list[Told]:
+        holder, at = SimpleNamespace(), self.position
+        try:
+            unknown = self.tags(cls, holder, path)  # type: ignore[arg-type]
+        except DecodeError as error:
+            self.cut = self.cut or str(error)
+            unknown = None
+        kinds = {field.name: _kind_of(field.type) for field in fields(cls)}
+        size = self.position - at
+        found = [Told(name, kinds[name], value, at, size) for name, value in vars(holder).items()]
+        return found + [Told(f"tag {tag}", "bytes", data, at, size) for tag, data in (unknown or {}).items()]
+
+    def content(self, kind: str, nullable: bool, path: str) -> Any:
+        before = self.position
+        try:
+            return super().content(kind, nullable, path)
+        except DecodeError as error:
+            if kind == "string":
+                raise
+            self.position = before
+            self.length("i", path)
+            self.cut = str(error)
+            return bytes(self.take(self.left(), path))
+
+    def array(self, element: FieldType, nullable: bool, path: str) -> Any:
+        count = self.length("i", path)
+        if count < 0:
+            return _null(nullable, path)
+        found: list[Any] = []
+        while len(found) < count and not self.cut:
+            try:
+                found.append(self.value(element, False, f"{path}[{len(found)}]"))
+            except DecodeError as error:
+                self.cut = str(error)
+        return found
+
+
+def _kind_of(kind: FieldType) -> str:
+    """A type in the words of Kafka's guide."""
+    if kind.kind == "array":
+        assert kind.element is not None
+        return f"array of {_kind_of(kind.element)}"
+    return kind.struct.__name__ if kind.struct is not None else kind.kind
 
 
 class _Writer:
