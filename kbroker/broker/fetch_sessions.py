@@ -194,6 +194,17 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         return session is not None and len(session.partitions) > MANY_PARTITIONS
 
+    def partitions_of(self, session_id: int) -> list[tuple[str, bytes, int]]:
+        """What a session has: topic (empty in one of ids), its id, partition; nothing where there is none."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return []
+        uses_ids = session.uses_ids
+        return [
+            ("" if uses_ids else wanted.topic or "", wanted.topic_id, wanted.index)
+            for wanted in session.partitions.values()
+        ]
+
     def disconnected(self, connection: object) -> None:
         """A connection has gone. Its large sessions go with it where all remember much; the others are kept."""
         if self.partitions > PARTITIONS_IN_FETCH_SESSIONS // MUCH:

@@ -1,8 +1,9 @@
 """A core that obeys faults, and remembers what was asked: it stands between a driver and the plain one.
 
 It is driven as `kbroker.core.Core` is, and drives one itself by the same surface: frames of clients go in, answers come
-out as bytes, in the order of the requests, and it knows nothing of what is within. Used where faults are wanted, and
-nowhere else. Requests of clients named OWN_CLIENT are neither met nor remembered: they are the test's own questions.
+out as bytes, in the order of the requests, and it knows nothing of what is within. Used where faults are wanted, or may
+be later, and nowhere else. Requests of OWN_CLIENTS are neither met nor remembered: they are a test's own questions, or
+a console's.
 
 What has to wait keeps its place in the order of its connection's answers, and has an alarm.
 """
@@ -10,7 +11,7 @@ What has to wait keeps its place in the order of its connection's answers, and h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,10 +23,11 @@ from kbroker.faults.history import Seen
 from kbroker.faults.script import Asked, Fault, Faults
 from kbroker.ports import Region
 from protocol.apis import BY_KEY
-from protocol.flat import flattened, message_of
+from protocol.flat import flattened, message_of, place
 from protocol.headers import API_VERSIONS, parse_request_header, skip_tags
 from protocol.message import DecodeError, Message
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from kbroker.api.routes import Route
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
     from kbroker.timing import Scheduler
 
 OWN_CLIENT = "kbroker.testing"
+OWN_CLIENTS = frozenset((OWN_CLIENT, "kbroker-console"))
 UNKNOWN_VERSION = 2**15 - 1
+PRODUCE_KEY, ACKS = b"\0\0", place(ProduceRequest, "acks")
 MOST_SESSIONS = 1000  # of fetches that are remembered: as many as a broker keeps
 CHANGING = ("fail", "throttle", "corrupt")  # faults that make another answer of one
 
@@ -90,10 +94,25 @@ class Line(Channel):
 
 
 class ScriptedCore:
-    """One broker's every decision, some of them wrong on demand."""
+    """One broker's every decision, some of them wrong on demand.
 
-    def __init__(self, core: Core, clock: Clock, scheduler: Scheduler, faults: Faults) -> None:
+    known_session: what a fetch session has that began before it was remembered here. remembers: requests are decoded
+    and remembered though no fault is armed; else they are passed on as they come.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        clock: Clock,
+        scheduler: Scheduler,
+        faults: Faults,
+        known_session: Callable[[int], Iterable[tuple[str, bytes, int]]],
+        *,
+        remembers: bool = True,
+    ) -> None:
         self.faults = faults
+        self._known_session = known_session
+        self._remembers = remembers
         self.call_soon: Callable[[Callable[[], None]], None] | None = None  # for faults released from another thread
         self._core = core
         self._clock = clock
@@ -126,6 +145,10 @@ class ScriptedCore:
 
     def receive(self, line: Line, frame: memoryview, now_ms: int) -> None:
         """A frame has come in; what waits keeps its bytes, for the buffer belongs to the next request."""
+        if line.waits is None and not self._remembers and not self.faults.is_armed:
+            self._pass(line, Turn(None, 0, 0), frame, is_answered=not _wants_no_answer(frame))
+            self._collect()
+            return
         own = memoryview(bytearray(frame))
         if line.waits is not None:
             line.waits.append(own)
@@ -177,7 +200,7 @@ class ScriptedCore:
             self._pass(line, Turn(None, 0, 0), frame)
             return
         turn = Turn(route, version, correlation_id)
-        if client_id == OWN_CLIENT:
+        if client_id in OWN_CLIENTS:
             self._pass(line, turn, frame, body)
             return
         asked = self._asked_of(turn, body, client_id or "")
@@ -189,9 +212,11 @@ class ScriptedCore:
             cast(Seen, turn.seen).fault = turn.fault.does
             self._meet(line, turn, turn.fault, frame, body, start)
 
-    def _pass(self, line: Line, turn: Turn, frame: memoryview, body: Message | None = None) -> None:
+    def _pass(
+        self, line: Line, turn: Turn, frame: memoryview, body: Message | None = None, *, is_answered: bool = True
+    ) -> None:
         """Have the core handle a request."""
-        if getattr(body, "acks", 1) != 0:  # a Produce that is not answered has no place to wait for
+        if is_answered and getattr(body, "acks", 1) != 0:  # a Produce that is not answered has no place to wait for
             line.pending.append(cast(Any, turn))
             line.passed.append(turn)
         self._core.receive(line.within, frame, self._clock.now_ms())
@@ -223,7 +248,10 @@ class ScriptedCore:
 
     def _session_of(self, body: FetchRequest) -> dict[tuple[str, bytes, int], None]:
         """What a fetch wants, named or not."""
-        known = dict(self._sessions.get(body.session_id, {})) if body.session_epoch > 0 else {}
+        known: dict[tuple[str, bytes, int], None] = {}
+        if body.session_epoch > 0:
+            remembered = self._sessions.get(body.session_id)
+            known = dict(remembered if remembered is not None else dict.fromkeys(self._known_session(body.session_id)))
         for topic in body.forgotten_topics_data:
             for index in topic.partitions:
                 known.pop((topic.topic, topic.topic_id, index), None)
@@ -457,9 +485,34 @@ class ScriptedCore:
         self._scheduler.alarm(lambda now_ms: self._due.append(job)).set(self._clock.now_ms() + ms)
 
 
-def scripted(faults: Faults) -> Callable[[Broker, int], Core]:
-    """What makes a core that obeys these, of the parts of a broker and the time in ms."""
-    return lambda broker, now_ms: cast(Core, ScriptedCore(Core(broker, now_ms), broker.clock, broker.scheduler, faults))
+def scripted(
+    faults: Faults, make: Callable[[Broker, int], Core] = Core, *, remembers: bool = True
+) -> Callable[[Broker, int], Core]:
+    """What makes a core that obeys these, of the parts of a broker and the time in ms.
+
+    make: makes the plain one. remembers: as `ScriptedCore` has it.
+    """
+
+    def made(broker: Broker, now_ms: int) -> Core:
+        sessions, core = broker.fetch_sessions.partitions_of, make(broker, now_ms)
+        return cast(Core, ScriptedCore(core, broker.clock, broker.scheduler, faults, sessions, remembers=remembers))
+
+    return made
+
+
+def _wants_no_answer(frame: memoryview) -> bool:
+    """Whether it is a Produce with acks=0. Of what cannot be read the core hangs up."""
+    if frame[:2] != PRODUCE_KEY:
+        return False
+    try:
+        _, version, _, _, start = parse_request_header(frame)
+        route = ROUTES[0]
+        if not route.first <= version <= route.last:
+            return False
+        start = skip_tags(frame, start) if version >= route.flexible_from else start
+        return bool(route.readers[version](frame, start)[0][ACKS] == 0)
+    except DecodeError:
+        return False
 
 
 def _encoded(turn: Turn, response: Message) -> list[Piece]:

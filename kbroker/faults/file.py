@@ -107,7 +107,7 @@ def read_faults(text: str, file_name: str) -> Plan:
         raise UsageError(f"{file_name}: write [[fault]], in two pairs of brackets, above each fault")
     for number, entry in enumerate(listed, 1):
         try:
-            faults.add(_fault(entry))
+            faults.add(fault_of(entry))
         except UsageError as error:
             raise UsageError(f"{file_name}: fault {number}: {error}") from None
     return Plan(faults, disk)
@@ -129,7 +129,8 @@ def _disk(entry: object) -> DiskPlan:
     return plan
 
 
-def _fault(entry: Mapping[str, Any]) -> Fault:
+def fault_of(entry: Mapping[str, Any]) -> Fault:
+    """One, of the words of a file. Raises: UsageError, which says what to write instead."""
     for name, value in entry.items():
         _check(name, value)
     if "on" not in entry:

@@ -189,6 +189,11 @@ class Fault:
         self._skips = [None] * (number - 1)
         return self.times(1)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it is used up, or was released."""
+        return self._left == []
+
     # -- obeyed by the core
 
     def concerns(self, topic: str, partition: int) -> bool:
@@ -272,6 +277,11 @@ class Faults:
 
     def __iter__(self) -> Iterator[Fault]:
         return iter(self._faults)
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether there is a fault, used up or not, or a release to act like."""
+        return bool(self._faults or self._release)
 
     def on(
         self,

@@ -494,3 +494,43 @@ def test_faults_read_as_they_were_written(b: Broker, client: Client) -> None:
         "on('Produce', topic='orders').fail(NOT_LEADER_OR_FOLLOWER) met 1",
         "on('Fetch', topic='orders', partition=1).delay(ms=5, after=True) met 0",
     ]
+
+
+# ---- armed later
+
+
+@pytest.fixture
+def passing(b: Broker) -> Iterator[Broker]:
+    """A broker as one with a console has it: what comes is passed on until there is a fault."""
+
+    def set_to(remembers: bool) -> None:
+        b.call(lambda node: setattr(node.core, "_remembers", remembers))
+
+    set_to(False)
+    yield b
+    set_to(True)
+
+
+def test_requests_are_passed_on_until_a_fault_is_armed(passing: Broker, client: Client) -> None:
+    def outcome() -> int:
+        code: int = produced(client.ask(produce(b"a", topic="orders"), 9)).error_code
+        return code
+
+    assert outcome() == ErrorCode.NONE
+    assert passing.requests() == []
+    passing.faults.on("Produce", topic="orders").fail(NOT_LEADER).once()
+    assert (outcome(), outcome()) == (NOT_LEADER, ErrorCode.NONE)
+    assert [each.fault for each in passing.requests("Produce")] == ["fail(NOT_LEADER_OR_FOLLOWER)", ""]
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+def test_a_produce_that_wants_no_answer_keeps_no_place(passing: Broker, client: Client, version: int) -> None:
+    client.send(produce(b"a", topic="orders", acks=0), version)
+    assert client.ask(MetadataRequest(topics=[]), 5).brokers
+
+
+def test_a_fetch_session_that_began_before_is_met(passing: Broker, client: Client) -> None:
+    first = client.ask(fetch(topic="orders", indices=(0, 1), session=(0, 0)), 11)
+    passing.faults.on("Fetch", topic="orders", partition=1).fail(NOT_LEADER).once()
+    wait = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=first.session_id, session_epoch=1, topics=[])
+    assert {index: part.error_code for index, part in fetched(client.ask(wait, 11)).items()} == {1: NOT_LEADER}
