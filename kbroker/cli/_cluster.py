@@ -179,7 +179,7 @@ def given_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
         *, bootstrap_server: str, command_config: str | None, settings: tuple[str, ...], **arguments: Any
     ) -> Any:
         _check_text(click.get_current_context())
-        client_settings = with_security(_settings(command_config, settings))
+        client_settings = with_security(settings_given(command_config, settings))
         bootstrap_server = _bootstrap(bootstrap_server, client_settings)
         _check_addresses(bootstrap_server)
         return command(Cluster(bootstrap_server, client_settings), **arguments)
@@ -299,7 +299,8 @@ def _plain(error: Exception) -> str:
     return str(error.args[0]) if error.args and error.args[0] else type(error).__name__
 
 
-def _settings(path: str | None, given: tuple[str, ...]) -> dict[str, str]:
+def settings_given(path: str | None, given: tuple[str, ...]) -> dict[str, str]:
+    """Settings as a file and -X say them, the latter last. Raises: ClickException, OSError."""
     settings: dict[str, str] = {}
     if path is not None:
         settings.update(properties_of(path))

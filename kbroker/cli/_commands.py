@@ -35,6 +35,7 @@ COMMANDS = {
     "delete-records": ("kbroker.cli.delete_records:delete_records", "Delete the records before an offset."),
     "produce": ("kbroker.cli.produce:produce", "Write records from standard input or files to a topic."),
     "consume": ("kbroker.cli.consume:consume", "Print the records of topics, and follow them."),
+    "console": ("kbroker.cli.console:console", "Pages for a browser about a cluster."),
     "perf": ("kbroker.cli.perf:perf", "Measure how fast records are written and read."),
     "dump-log": ("kbroker.cli.dump_log:dump_log", "Show what is in the files of a log directory."),
     "metadata": ("kbroker.cli.metadata:metadata", "Check the metadata of a broker, or rebuild it."),
