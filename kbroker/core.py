@@ -28,7 +28,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from types import GeneratorType
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from kbroker.api.call import FIRST, HANGUP, LATER, SILENCE, Signal
 from kbroker.api.handshake import API_VERSIONS, unsupported_version
@@ -164,6 +164,31 @@ class Effects:
         return self._broker.held_bytes
 
 
+class Witness(Protocol):
+    """Who is told what becomes of requests (`Core.watch`); it decides nothing."""
+
+    def received(self, channel: Channel, frame: memoryview) -> None:
+        """A frame has come; its memory is not the witness's to keep."""
+
+    def taken(self, channel: Channel) -> None:
+        """The core has done with it what it can do at once."""
+
+    def begun(self, request: Request) -> None:
+        """It is decoded, and its handler is asked."""
+
+    def parked(self, request: Request, waiting: Waiting) -> None:
+        """It waits in the purgatory."""
+
+    def woken(self, request: Request) -> None:
+        """It has waited, there or elsewhere, and what it waited for is there, or its time is up."""
+
+    def answered(self, request: Request, pieces: Sequence[Piece]) -> None:
+        """Its answer is encoded; nothing at all: there is none."""
+
+    def closed(self, channel: Channel, why: str) -> None:
+        """What has no answer yet gets none."""
+
+
 class Core:
     """One broker's every decision, on one thread: an event in, effects out.
 
@@ -190,6 +215,7 @@ class Core:
         self._request: Callable[..., Request] = Request
         self._metering: Metering | None = None  # while there are quotas
         self._charges: Mapping[int, Charge] = {}  # what of them an answer has used, by API
+        self._witness: Witness | None = None
         broker.on(QuotasChanged, lambda fact, now_ms: self._heed_quotas())
 
     # -- what happens to the broker
@@ -667,6 +693,7 @@ class Core:
         self._request, self._metering, self._charges = Request, None, {}
         quotas = self._broker.quotas
         if quotas is None or not quotas.is_on:
+            self._show_frames()
             return
         from kbroker.metering import Metering  # most brokers have no quotas
 
@@ -680,6 +707,7 @@ class Core:
         }
         if quotas.request.is_on:
             self.__dict__ |= {"receive": self._receive_timed, "_in_slices": self._in_slices_timed}
+        self._show_frames()
 
     def _receive_metered(self, channel: Channel, frame: memoryview, now_ms: int) -> None:
         self._metering.frame_bytes = len(frame)  # type: ignore[union-attr]
@@ -742,6 +770,41 @@ class Core:
         muted.waiting = Muted(channel, until_ms)
         muted.parked = self._purgatory.park(muted, (), until_ms)
         self._writes[channel] = None
+
+    # -- watched: as above
+
+    def watch(self, witness: Witness) -> None:
+        """Tell it what becomes of each request from now on."""
+        self._witness = witness
+
+        def told(name: str, tell: Callable[..., None]) -> None:
+            do = getattr(self, name)
+
+            def both(*given: Any) -> None:
+                tell(*given)
+                do(*given)
+
+            self.__dict__[name] = both
+
+        told("_handle", lambda request, body: witness.begun(request))
+        told("_park", witness.parked)
+        told("_resolve", lambda request, result: witness.woken(request))
+        told("_put", witness.answered)
+        told("_hang_up", lambda channel, reason: None if channel.closing else witness.closed(channel, reason))
+        self._show_frames()
+
+    def _show_frames(self) -> None:
+        """Show the witness each frame, whichever way of receiving counts now."""
+        receive, witness = self.receive, self._witness
+        if witness is None:
+            return
+
+        def shown(channel: Channel, frame: memoryview, now_ms: int) -> None:
+            witness.received(channel, frame)
+            receive(channel, frame, now_ms)
+            witness.taken(channel)
+
+        self.__dict__["receive"] = shown
 
     # -- what follows from a step
 

@@ -341,6 +341,7 @@ SURFACE = {
     "receive",
     "step",
     "topic_name",
+    "watch",
 }
 """Of the core, for who drives it."""
 

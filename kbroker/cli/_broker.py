@@ -19,6 +19,7 @@ from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.config import Given
+    from kbroker.console.start import BrokerConsole
     from kbroker.ports import Disk
     from kbroker.runtime.loading import DirectoryLoad, Show
     from kbroker.runtime.node import MakeCore, Node
@@ -31,13 +32,15 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 LAST_PORT = 65535
 NO_FILE = "default without a properties file"
 """Where a setting comes from that `_own_machine.py` assumes."""
+CONSOLE_LISTENER = "127.0.0.1:8080"
 
 
 class Start(NamedTuple):
     """The arguments of `kbroker start`.
 
     properties, faults: the path of a server.properties, of a file of faults. secure: whether to make what it needs for
-    TLS, logins and rules. ready_lines: whether to print what Apache's broker logs when it is up, too.
+    TLS, logins and rules. ready_lines: whether to print what Apache's broker logs when it is up, too. console: whether
+    there is a console, at CONSOLE_LISTENER unless the settings say where.
     """
 
     properties: str | None = None
@@ -49,6 +52,7 @@ class Start(NamedTuple):
     faults: str | None = None
     secure: bool = False
     ready_lines: bool = False
+    console: bool = False
 
 
 def plain_start(words: Sequence[str]) -> Start | None:
@@ -203,20 +207,30 @@ def _settings(start: Start, secured: Secured | None) -> dict[str, Given]:
         static["log.dirs"] = Given(secured.folder, "--data")
     elif start.data is not None:
         static["log.dirs"] = Given(start.data, "--data")
+    if start.console and "console.listener" not in static:
+        static["console.listener"] = Given(CONSOLE_LISTENER, "--console")
+    if secured is not None and "console.client.config" not in static:
+        static["console.client.config"] = Given(secured.admin_file, "--secure")
     for line in [*unheeded(os.environ), *warnings(static)]:
         log.warning("%s", line)
     return static
 
 
-def _core_and_disk(faults: str | None) -> tuple[MakeCore, Disk | None]:
-    """What makes the core, and the disk: the plain ones, or those that err as a file says.
+def _core_and_disk(faults: str | None, console: str) -> tuple[MakeCore, Disk | None, BrokerConsole | None]:
+    """What makes the core, and the disk: the plain ones, or those that err as a file says; and the console, if any.
 
-    Raises: UsageError, OSError.
+    console: where it is to be, or empty. Raises: UsageError, OSError, ConfigError, StartupError.
     """
     if faults is None:
+        if console:
+            from kbroker.console.start import BrokerConsole
+            from kbroker.faults import Faults
+
+            made = BrokerConsole(console, Faults(), remembers=False)
+            return made.make_core(), None, made
         from kbroker.core import Core
 
-        return Core, None
+        return Core, None, None
     from kbroker.faults import scripted
     from kbroker.faults.file import read_faults
 
@@ -230,7 +244,12 @@ def _core_and_disk(faults: str | None) -> tuple[MakeCore, Disk | None]:
         switch = DiskSwitch()
         plan.disk.put_on(switch)
         disk = SwitchedDisk(switch)
-    return scripted(plan.faults), disk
+    if console:
+        from kbroker.console.start import BrokerConsole
+
+        made = BrokerConsole(console, plan.faults, remembers=True)
+        return made.make_core(), disk, made
+    return scripted(plan.faults), disk, None
 
 
 def _run(start: Start, static: dict[str, Given], began: float, secured: Secured | None) -> int:
@@ -240,16 +259,20 @@ def _run(start: Start, static: dict[str, Given], began: float, secured: Secured 
 
     as_json = start.log_format == "json"
 
+    console_at = static["console.listener"].text.strip() if "console.listener" in static else ""
+
     def started(node: Node) -> None:
         text = _summary_line if as_json else _summary
-        announce(text(node, time.monotonic() - began, secured))
+        announce(text(node, time.monotonic() - began, secured, console.url if console is not None else None))
         if start.ready_lines:
             announce("\n".join(_ready_lines(node, as_json=as_json)))
 
+    console: BrokerConsole | None = None
     try:
         bars = _bars() if sys.stderr.isatty() and not as_json else None
-        make_core, disk = _core_and_disk(start.faults)
-        return run_process(static, started, make_core, bars, disk)
+        make_core, disk, console = _core_and_disk(start.faults, console_at)
+        begin_console = console.begin if console is not None else None
+        return run_process(static, started, make_core, bars, disk, begin_console)
     except (StartupError, UsageError) as error:
         return _cannot([f"{error}{_instead(error, start)}"], as_json=as_json)
 
@@ -280,7 +303,7 @@ def _bars() -> Show:
     return show
 
 
-def _summary(node: Node, seconds: float, secured: Secured | None) -> str:
+def _summary(node: Node, seconds: float, secured: Secured | None, console: str | None) -> str:
     """Where it is, and the first thing to try: nothing wider than it has to be."""
     from kbroker.runtime.interpreter import describe_interpreter
     from kbroker.runtime.logs import may_colour
@@ -299,6 +322,8 @@ def _summary(node: Node, seconds: float, secured: Secured | None) -> str:
     if node.metrics_port:
         host = node.config.kbroker_metrics_listener.rpartition(":")[0]
         rows.append(("metrics at", f"http://{host or '*'}:{node.metrics_port}/metrics, and /health"))
+    if console:
+        rows.append(("console at", console))
     title = f"kbroker {__version__} is ready after {seconds:.2f} s"
     if may_colour(sys.stdout):
         title = f"\x1b[1;32m{title}\x1b[0m"
@@ -352,7 +377,7 @@ def _address(host: str, port: int) -> str:
     return f"{bracketed(host) or '*'}:{port}"
 
 
-def _summary_line(node: Node, seconds: float, secured: Secured | None) -> str:
+def _summary_line(node: Node, seconds: float, secured: Secured | None, console: str | None) -> str:
     """The same for machines: one JSON object."""
     from kbroker.runtime.interpreter import describe_interpreter
     from kbroker.runtime.logs import json_line
@@ -369,6 +394,7 @@ def _summary_line(node: Node, seconds: float, secured: Secured | None) -> str:
         "python": describe_interpreter(),
         "tls": node.tls_by or None,
         "metrics_port": node.metrics_port or None,
+        "console": console,
         "seconds": round(seconds, 3),
     }
     if secured is not None:

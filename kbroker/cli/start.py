@@ -20,6 +20,7 @@ from kbroker.cli._numbers import Number
 @click.option(
     "--faults", type=click.Path(exists=True, dir_okay=False), help="What to do wrong on purpose, for tests of clients."
 )
+@click.option("--console", is_flag=True, help="Pages for a browser, at console.listener or else 127.0.0.1:8080.")
 @click.option(
     "--secure", is_flag=True, help="Make certificates, an admin and settings in --data: TLS, logins, rules of access."
 )
@@ -34,6 +35,7 @@ def start(
     faults: str | None,
     secure: bool,
     ready_lines: bool,
+    console: bool,
 ) -> int:
     """Run a broker until Ctrl-C or SIGTERM.
 
@@ -44,4 +46,5 @@ def start(
         raise click.UsageError("--secure writes its own settings: leave PROPERTIES out, or take those over into it")
     if not is_directory(data):
         raise click.UsageError(f"--data {data}: allowed: a path without commas, which part directories in log.dirs")
-    return run_broker(Start(properties, port, data, overrides, log_format, log_level, faults, secure, ready_lines))
+    arguments = properties, port, data, overrides, log_format, log_level, faults, secure, ready_lines, console
+    return run_broker(Start(*arguments))

@@ -143,6 +143,21 @@ class BrokerConfig(Settings):
         matching(r"|(\[[0-9a-fA-F:.]+\]|[0-9a-zA-Z\-._]*):[0-9]{1,5}", "host:port, or empty for none"),
         doc="Where /metrics (for Prometheus) and /health are served: host:port, without a host on every interface.",
     )
+    console_listener: String = setting(
+        "",
+        matching(r"|(\[[0-9a-fA-F:.]+\]|[0-9a-zA-Z\-._]+):[0-9]{1,5}", "host:port, or empty for none"),
+        doc="Where the console is, for a browser: host:port.",
+    )
+    console_read_only: Boolean = setting(False, doc="Whether the console changes nothing, and arms no faults.")
+    console_names: List = setting(
+        (), doc="Other names than console.listener's own by which browsers may ask for the console, comma-separated."
+    )
+    console_client_config: String | None = setting(
+        None, doc="A properties file of client settings for the console's connections: whom it trusts (ssl.*)."
+    )
+    console_schema_registry_url: String | None = setting(
+        None, doc="A schema registry that the console asks for what values in Avro and Protobuf are."
+    )
 
     # --- connections
     connections_max_idle_ms: Long = setting(600_000, doc="A connection without requests for this long is closed.")

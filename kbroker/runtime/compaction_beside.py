@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 LEAST_BYTES = 16 << 20
 """Of a log that gets a process: compacting less takes no longer than a Python takes to start."""
 
-_MAIN = "import sys; sys.path[:] = {path!r}; from kbroker.runtime.compaction_process import main; main()"
+_MAIN = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
 READY = "ready"
 
 
-def command() -> tuple[str, ...]:
+def command(module: str = "kbroker.runtime.compaction_process") -> tuple[str, ...]:
     """What starts the process: this Python, whose modules come from where the broker's come from, and nowhere else."""
-    return sys.executable, "-P", "-c", _MAIN.format(path=sys.path)
+    return sys.executable, "-P", "-c", _MAIN.format(path=sys.path, module=module)
 
 
 class State(NamedTuple):

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.config import Given
 from kbroker.ports import Disk
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kbroker")
 
+
+class Closing(Protocol):
+    """What is beside a broker."""
+
+    def close(self) -> None:
+        """It ends before the broker does."""
+        ...
+
+
 UNCOLLECTED_S = 30.0  # at a start: one that waits for others may have to for days
 
 
@@ -39,12 +48,14 @@ def run_process(
     make_core: MakeCore,
     show_loading: Show | None = None,
     disk: Disk | None = None,
+    begin_console: Callable[[Loop, Node], Closing] | None = None,
 ) -> int:
     """Start a broker, call `started` once clients are served, serve until SIGTERM, SIGINT or SIGHUP, stop cleanly.
 
     Where a listener speaks TLS and the process has no terminal, SIGHUP has its certificates read again instead.
 
-    static, make_core, show_loading: as `Node` and `Host` have them. disk: None for the machine's own.
+    static, make_core, show_loading: as `Node` and `Host` have them. disk: None for the machine's own. begin_console:
+    begins what is beside the broker once it serves, and is closed before it stops.
     Returns: the exit code.
     Raises: ConfigError, StartupError.
     """
@@ -76,10 +87,17 @@ def run_process(
         loop.on_end(lambda number: _reload(node) if _is_for_tls(number, node) else signals.append(number))
         if not node.open(given_up=lambda: signals):
             return 0
+        consoles: list[Closing] = []
+
+        def serves(node: Node) -> None:
+            if begin_console is not None:
+                consoles.append(begin_console(loop, node))
+            started(node)
+
         try:
-            _serve(loop, node, started, signals)
+            _serve(loop, node, serves, signals)
         finally:
-            for each in beside:
+            for each in (*beside, *consoles):
                 each.close()
             node.stop()
         log.info("broker %d has stopped", node.node_id)

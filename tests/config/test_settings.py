@@ -154,6 +154,11 @@ def kafka(scope: str, each: Setting) -> dict[str, str]:
 OWN_CHOICE = {
     "allow.everyone.if.no.acl.found",  # of the authorizer in Kafka, as is super.users: read by it, never listed
     "cluster.id",  # given to kafka-storage in Kafka
+    "console.client.config",  # Kafka has no console
+    "console.listener",
+    "console.names",
+    "console.read.only",
+    "console.schema.registry.url",
     "kbroker.metrics.listener",  # unknown to Kafka, as is the next
     "kbroker.zookeeper.sasl.jaas.config",
     "leader.replication.throttled.rate",  # exist only dynamically, DescribeConfigs never lists them
