@@ -27,6 +27,7 @@ import pytest
 RELEASES = ("3.9.1", "4.3.0")
 _SOURCES = Path(__file__).parent / "java"
 _CACHE = Path(__file__).parents[2] / ".cache" / "judges"
+KEY_TYPES = range(128)
 _BATCH = 400  # cases a call: keeps one call's JSON in the megabytes
 
 Json = Any
@@ -72,7 +73,14 @@ class Judge:
     def versions(self, message: str) -> range:
         """The versions of a message that this release can read and write; empty if it has none."""
         first, last = self.has["messages"].get(message, (0, -1))
-        return range(first, last + 1)
+        return KEY_TYPES if self._has_its_type_beside(message) else range(first, last + 1)
+
+    def _has_its_type_beside(self, message: str) -> bool:
+        """Whether it is a key of stored records of Kafka 4: here its type is its version, there that is always 0."""
+        return message.endswith("Key") and self.has["messages"].get(message) == [0, 0]
+
+    def _there(self, message: str, version: int) -> int:
+        return 0 if self._has_its_type_beside(message) else version
 
     def fields(self, message: str) -> Json:
         """Names of a message's fields, of all versions: {name: None, or the same of the struct it holds}."""
@@ -82,12 +90,14 @@ class Judge:
 
     def encode(self, cases: Sequence[tuple[str, int, Json]]) -> list[bytes | str]:
         """Bytes of (message, version, tree) each; a str is the reason why there are none."""
-        asked = [{"name": name, "version": version, "value": tree} for name, version, tree in cases]
+        asked = [{"name": name, "version": self._there(name, version), "value": tree} for name, version, tree in cases]
         return [_bytes_or_error(answer) for answer in self.ask("encode", asked)]
 
     def decode(self, cases: Sequence[tuple[str, int, bytes]]) -> list[tuple[Json, int] | str]:
         """The tree of (message, version, bytes) each, and how many bytes were left; a str is the reason why not."""
-        asked = [{"name": name, "version": version, "bytes": data.hex()} for name, version, data in cases]
+        asked = [
+            {"name": name, "version": self._there(name, version), "bytes": data.hex()} for name, version, data in cases
+        ]
         return [a["error"] if "error" in a else (a["value"], a["left"]) for a in self.ask("decode", asked)]
 
     def build(self, descriptions: Sequence[Json]) -> list[bytes | str]:

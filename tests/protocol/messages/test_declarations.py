@@ -24,6 +24,8 @@ from protocol.messages import (
     share_group_state,
     share_groups,
     stored_share_groups,
+    stored_streams_groups,
+    streams_groups,
     transactions,
 )
 
@@ -41,6 +43,8 @@ MODULES = [
     share_group_state,
     share_group_offsets,
     stored_share_groups,
+    streams_groups,
+    stored_streams_groups,
     handshake,
     transactions,
 ]
@@ -102,7 +106,7 @@ def test_request_has_a_response_of_the_same_versions(cls: type[Message]) -> None
 
 
 def test_no_two_requests_share_an_api_key() -> None:
-    assert len({cls.api for cls in REQUESTS}) == len(REQUESTS) == 45
+    assert len({cls.api for cls in REQUESTS}) == len(REQUESTS) == 48
 
 
 @ONE_CLASS
