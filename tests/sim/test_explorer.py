@@ -1,0 +1,188 @@
+"""The explorer finds every state of a model, and each fault that is put into a state machine, by the shortest way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.groups.streams.reconciliation import Current, Owners
+from kbroker.log.producer_state import BatchSpan, Origin, Producers
+from kbroker.replica.followers import Follower
+from kbroker.replica.partition import Partition
+from kbroker.sim.explored_in_sync import InSyncModel
+from kbroker.sim.explored_producer import ProducerModel
+from kbroker.sim.explored_tasks import TaskModel, TaskWorld
+from kbroker.sim.explorer import Explored, ObjectionError, explore
+from protocol.records.batch import PRODUCER_EPOCH, PRODUCER_ID, HeaderTuple
+
+
+class Counters:
+    """Two counters up to 3, which may never be 2 and 3."""
+
+    def __init__(self, forbidden: tuple[int, int] | None = None) -> None:
+        self.forbidden = forbidden
+
+    def begins(self) -> list[tuple[int, int]]:
+        return [(0, 0)]
+
+    def events(self, state: tuple[int, int]) -> Iterator[str]:
+        yield from ("left", "right")
+
+    def after(self, state: tuple[int, int], event: str) -> tuple[int, int] | None:
+        left, right = state
+        moved = (left + 1, right) if event == "left" else (left, right + 1)
+        return None if max(moved) > 3 else moved
+
+    def key(self, state: tuple[int, int]) -> tuple[int, int]:
+        return state
+
+    def objection(self, before: tuple[int, int], event: str, after: tuple[int, int]) -> str | None:
+        return "forbidden" if after == self.forbidden else None
+
+
+def test_every_state_is_met_once_and_every_transition_followed() -> None:
+    assert explore(Counters()) == Explored(states=16, transitions=24, depth=6, closed=True)
+
+
+def test_an_objection_comes_with_a_shortest_path() -> None:
+    with pytest.raises(ObjectionError) as raised:
+        explore(Counters(forbidden=(1, 2)))
+    assert sorted(map(str, raised.value.path)) == ["left", "right", "right"]
+
+
+def test_a_bound_is_said_to_have_been_met() -> None:
+    assert explore(Counters(), most_states=5) == Explored(states=5, transitions=10, depth=2, closed=False)
+
+
+# --- a producer's sequences
+
+
+def test_a_log_never_has_a_batch_twice_or_out_of_turn() -> None:
+    explored = explore(ProducerModel(batches=6))
+    assert explored.closed
+    assert explored.states > 100
+
+
+class ForgetsDuplicates(Producers):
+    """Does not tell that a batch was appended before."""
+
+    def check(self, header: HeaderTuple, origin: Origin) -> BatchSpan | None:
+        super().check(header, origin)
+        return None
+
+
+class ForgetsEpochs(Producers):
+    """Takes batches of a producer's old epoch for its own."""
+
+    def check(self, header: HeaderTuple, origin: Origin) -> BatchSpan | None:
+        entry = self.get(header[PRODUCER_ID])
+        if entry is not None and header[PRODUCER_EPOCH] < entry.epoch:
+            return None
+        return super().check(header, origin)
+
+
+class SnapshotsNothing(Producers):
+    """Writes snapshots without producers."""
+
+    def snapshot(self) -> bytes:
+        return Producers().snapshot()
+
+
+@pytest.mark.parametrize(("fault", "steps"), [(ForgetsDuplicates, 2), (ForgetsEpochs, 4), (SnapshotsNothing, 4)])
+def test_a_fault_in_the_memory_of_producers_is_found(fault: type[Producers], steps: int) -> None:
+    with pytest.raises(ObjectionError) as raised:
+        explore(ProducerModel(make=fault))
+    assert len(raised.value.path) == steps
+
+
+# --- tasks of a streams group
+
+
+def test_tasks_never_have_two_owners_and_members_never_wait_for_nothing() -> None:
+    explored = explore(TaskModel(targets=2))
+    assert explored.closed
+    assert explored.states > 1_000
+
+
+class GivesTasksAway(TaskModel):
+    """Does not ask whether a task is free."""
+
+    def _owners(self, known: object) -> Owners:
+        return Owners()
+
+
+class BelievesAtOnce(TaskModel):
+    """Takes tasks away from a member that has not said that it has let go of them."""
+
+    def _reconcile(self, current: Current, member: int, state: TaskWorld, owned: object) -> Current:
+        return super()._reconcile(current, member, state, state.target[member])
+
+
+class NeverReleases(TaskModel):
+    """Lets a member wait that has said that it has let go."""
+
+    def _reconcile(self, current: Current, member: int, state: TaskWorld, owned: object) -> Current:
+        return super()._reconcile(current, member, state, current.tasks.with_all(current.pending))
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (GivesTasksAway, "is given to two members"),
+        (BelievesAtOnce, "is with two members"),
+        (NeverReleases, "waits for nothing"),
+    ],
+)
+def test_a_fault_in_the_reconciliation_of_tasks_is_found(fault: type[TaskModel], why: str) -> None:
+    with pytest.raises(ObjectionError, match=why):
+        explore(fault(targets=2, with_standby=False))
+
+
+# --- the in-sync replicas
+
+
+def test_what_is_committed_stays_with_whoever_is_in_sync() -> None:
+    explored = explore(InSyncModel(records=1, epochs=2))
+    assert explored.closed
+    assert explored.states > 100
+
+
+class CommitsAlone(Partition):
+    """Does not wait for followers."""
+
+    def _min_isr_end_offset(self, log: object) -> int:
+        return self._require_log().log_end_offset
+
+
+class TakesAnyoneIn(Partition):
+    """Takes followers into the set that do not have what is committed."""
+
+    def _maybe_expand_isr(self, follower: Follower, log: object) -> None:
+        self._propose((*self.isr, follower.broker_id), follower.broker_id)
+
+
+class ForgetsWhoJoins(Partition):
+    """Does not wait for a follower that was proposed, and may be in the set already."""
+
+    def _propose(self, isr: tuple[int, ...], joining: int) -> None:
+        super()._propose(isr, -1)
+
+    def _min_isr_end_offset(self, log: object) -> int:
+        ends = [each.log_end_offset for each in self.followers.values() if each.broker_id in self.isr]
+        return min([self._require_log().log_end_offset, *ends])
+
+
+class BelievesAnyGrant(Partition):
+    """Shrinks the set before the controller has agreed."""
+
+    def _propose(self, isr: tuple[int, ...], joining: int) -> None:
+        super()._propose(isr, joining)
+        if joining < 0:
+            self.isr = isr
+
+
+@pytest.mark.parametrize("fault", [CommitsAlone, TakesAnyoneIn, ForgetsWhoJoins, BelievesAnyGrant])
+def test_a_fault_in_the_in_sync_set_is_found(fault: type[Partition]) -> None:
+    with pytest.raises(ObjectionError, match=r"in sync|commits"):
+        explore(InSyncModel(make=fault))
