@@ -41,10 +41,10 @@ CLUSTER = "c29tZS1jbHVzdGVyLWlkIQ"
 class World:
     """One broker, number 1, with a listener PLAINTEXT at localhost:9092 and the log directories /a and /b."""
 
-    def __init__(self, directories: Sequence[str] = ("/a",), **settings: str) -> None:
-        """settings: of server.properties, with _ for each dot."""
+    def __init__(self, directories: Sequence[str] = ("/a",), *, ignores_case: bool = False, **settings: str) -> None:
+        """ignores_case: of the file system. settings: of server.properties, with _ for each dot."""
         self.clock = SimClock()
-        self.disk = SimDisk(wall_ms=self.clock.wall_ms)
+        self.disk = SimDisk(wall_ms=self.clock.wall_ms, ignores_case=ignores_case)
         self.disk_is_busy = False
         self.ensemble = Ensemble()
         self.directories = list(directories)

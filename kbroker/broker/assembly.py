@@ -115,6 +115,7 @@ def assemble(
     plane = ControlPlane(
         broker_id, configs, replicas, store, clock, random, endpoints, cache, requester, scheduler, tell, cluster_id
     )
+    plane.admin.ignores_case = logs.ignores_case
 
     def send_markers(markers: WriteMarkers, now_ms: int) -> None:
         broker.markers.send(markers, now_ms)

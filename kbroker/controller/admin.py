@@ -152,6 +152,7 @@ class Admin:
         self._controller = controller
         self._random = random
         self._tell = tell
+        self.ignores_case = False  # whether names of topics must differ in more than that, for the sake of folders
         self._auto: dict[str, Pending[Made]] = {}
         self._on_the_way: set[str] = set()  # topics that the store has been told to make
 
@@ -274,12 +275,14 @@ class Admin:
         (there, being_deleted, *found) = yield [Children(TOPICS), Children(DELETE_TOPICS), *lookups]
         # a deletion that outlived its topic, since a controller died between the two, would take the new one away
         # and what another request is making shows nowhere yet
-        names = {_plain(name): name for name in (*before, *self._on_the_way, *there.names, *being_deleted.names)}
+        like = _without_case if self.ignores_case else _plain
+        names = {like(name): name for name in (*before, *self._on_the_way, *there.names, *being_deleted.names)}
         outcomes: Made = {}
         writes: dict[str, Multi] = {}
         for topic, config in zip(topics, found, strict=True):
             try:
-                made = self._plan(topic, names, being_deleted.names)
+                check_new_name(topic.name, names, being_deleted.names, like)
+                made = self._plan(topic)
                 if not validate_only:
                     made = made._replace(topic_id=new_topic_id(self._random))
                 write = _fitting(_creation(epoch, topic.name, made, has_config=config.stat is not None))
@@ -288,7 +291,7 @@ class Admin:
             except KafkaError as error:
                 outcomes[topic.name] = error
                 continue
-            names[_plain(topic.name)] = topic.name
+            names[like(topic.name)] = topic.name
             outcomes[topic.name] = made
             if not validate_only:
                 writes[topic.name] = write
@@ -303,9 +306,8 @@ class Admin:
                 outcomes[name] = _failure(name, answer, 2)
         return outcomes
 
-    def _plan(self, topic: NewTopic, names: Mapping[str, str], being_deleted: Container[str]) -> MadeTopic:
-        """Everything about a new topic but its id. Raises: KafkaError for whatever is wrong with it."""
-        check_new_name(topic.name, names, being_deleted)
+    def _plan(self, topic: NewTopic) -> MadeTopic:
+        """Everything about a new topic but its id. Raises: KafkaError for whatever is wrong with it but its name."""
         configs = self._configs
         if topic.assignments:
             if (topic.partitions, topic.replication_factor) != (FROM_BROKER, FROM_BROKER):
@@ -497,27 +499,43 @@ class Admin:
         return outcomes | dict.fromkeys(remaining, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
 
 
-def check_new_name(name: str, names: Mapping[str, str], being_deleted: Container[str]) -> None:
+def check_new_name(
+    name: str, names: Mapping[str, str], being_deleted: Container[str], like: Callable[[str], str]
+) -> None:
     """Whether a topic may be called this beside the others. Raises: KafkaError.
 
-    `.` and `_` count as the same letter, for the sake of metrics that are named after topics. names: of the others, by
-    themselves with `_` for each dot. being_deleted: those of them that are marked for deletion.
+    `.` and `_` count as the same letter, for the sake of metrics that are named after topics; and where the file system
+    ignores case, so do small and capital letters. like: from a name to what may be there once. names: of the others,
+    by that. being_deleted: those of them that are marked for deletion.
     """
     fault = topic_name_fault(name)
     if fault is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
     if name == METADATA_LOG:  # its folder would be taken for a quorum's at the next start, and left alone
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Creation of internal topic {name} is prohibited.")
-    other = names.get(_plain(name))
+    other = names.get(like(name))
     if other == name:
         why = "is marked for deletion" if name in being_deleted else "already exists"
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' {why}.")
     if other is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, _collision(name, other))
+
+
+def _collision(name: str, other: str) -> str:
+    why = f"Topic '{name}' collides with existing topic: {other}"
+    if _plain(name) == _plain(other):
+        return why
+    return (
+        f"{why}; a log directory of this broker is on a file system that does not tell capital letters from small ones"
+    )
 
 
 def _plain(name: str) -> str:
     return name.replace(".", "_")
+
+
+def _without_case(name: str) -> str:
+    return _plain(name).lower()
 
 
 def check_assignment(replicas: Mapping[int, Sequence[int]], brokers: Container[int]) -> None:

@@ -42,6 +42,7 @@ from kbroker.log.names import (
     FolderState,
     TopicPartition,
     folder_name_in_state,
+    same_but_for_case,
 )
 from kbroker.log.producer_limits import ProducerLimits
 from kbroker.log.recovery import open_log
@@ -186,6 +187,7 @@ class LogDirectory:
         "durable_points",
         "futures",
         "held",
+        "ignores_case",
         "is_outdated",
         "logs",
         "meta",
@@ -242,6 +244,7 @@ class LogDirectory:
         self._unbegun: list[tuple[TopicPartition, Log]] = []  # to be flushed, once there are descriptors again
         self._points_written: Mapping[tuple[str, int], int] = {}
         self._start_is_clean = False
+        self.ignores_case = False  # whether its file system takes `a` and `A` for one name
         self._lock: Lock | None = None
         self._sealed: dict[str, Sealed] = {}  # what closed logs leave, by the names of their folders
         self._saved: dict[str, int] = {}  # hash of what each checkpoint says on the disk
@@ -262,6 +265,7 @@ class LogDirectory:
             self._lock = self.disk.lock(f"{self.path}/{LOCK}")
         except BlockingIOError:
             raise DirectoryUnusableError(f"{self.path}: is in use by another broker, which holds {LOCK}") from None
+        self.ignores_case = self.disk.stat(f"{self.path}/{LOCK.upper()}") is not None
 
     def release(self) -> None:
         """Unlock; idempotent."""
@@ -359,12 +363,17 @@ class LogDirectory:
         self.sync_names()
 
     def make_folder(self, name: str) -> list[str]:
-        """Make a partition's folder; lines about what was in its place. Raises OSError."""
+        """Make a partition's folder; lines about what was in its place.
+
+        Raises OSError; KafkaError INVALID_TOPIC_EXCEPTION if the file system takes another topic's folder for it.
+        """
         path, lines = f"{self.path}/{name}", []
         try:
             self.disk.make_dir(path)
         except FileExistsError:
             found = self.disk.stat(path)
+            if all(each.name != name for each in self.disk.list(self.path)):
+                raise same_but_for_case(path) from None
             if found is None or found.is_dir:
                 lines.append(f"{path}: was there already; the new partition takes it over")
             else:

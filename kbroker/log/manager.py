@@ -165,6 +165,11 @@ class LogManager:
     def __len__(self) -> int:
         return sum(len(directory.logs) for directory in self.directories)
 
+    @property
+    def ignores_case(self) -> bool:
+        """Whether a directory is on a file system that takes `a` and `A` for one name."""
+        return any(directory.ignores_case for directory in self.directories)
+
     def __iter__(self) -> Iterator[TopicPartition]:
         return (partition for partition, directory in self._directory_of.items() if directory.online)
 

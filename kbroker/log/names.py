@@ -156,6 +156,15 @@ def name_too_long(name: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name}: is too long for the name of a folder")
 
 
+def same_but_for_case(path: str) -> KafkaError:
+    """What is said where a partition's folder would be another's."""
+    return KafkaError(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"{path}: the file system does not tell capital letters from small ones, and has the folder of another topic "
+        "there that differs in nothing else; give the topic another name",
+    )
+
+
 def folder_name(topic_partition: tuple[str, int]) -> str:
     """The folder of a partition in use."""
     topic, partition = topic_partition

@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kbroker.ports import Buffer, Entry, OpenMode, Volume
 
@@ -104,14 +104,45 @@ def _torn(content: bytes, chance: random.Random) -> bytes:
     return bytes(torn)
 
 
+class _Names(dict[str, "_Node | _Folder"]):
+    """What is in a folder, by name."""
+
+    __slots__ = ()
+
+    def copy(self) -> _Names:
+        """Of the same kind."""
+        return type(self)(self)
+
+
+class _CaselessNames(_Names):
+    """The same of a file system that keeps names as they were given, and finds them in small or capital letters."""
+
+    __slots__ = ()
+
+    def _known(self, name: str) -> str:
+        return next((each for each in self if each.lower() == name.lower()), name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(self._known(name), default)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(self._known(str(name)))
+
+    def __getitem__(self, name: str) -> _Node | _Folder:
+        return super().__getitem__(self._known(name))
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(self._known(name))
+
+
 class _Folder:
     """One folder: the names as seen, and as they would be after a power cut."""
 
     __slots__ = ("durable", "names")
 
-    def __init__(self) -> None:
-        self.names: dict[str, _Node | _Folder] = {}
-        self.durable: dict[str, _Node | _Folder] = {}
+    def __init__(self, kind: type[_Names] = _Names) -> None:
+        self.names = kind()
+        self.durable = kind()
 
 
 class _NameChange:
@@ -141,13 +172,14 @@ class SimDisk:
     """A simulated machine's disk. Paths are absolute; the folder `/` exists.
 
     seed: decides what survives a power cut, and nothing else.
-    wall_ms: the clock for modification times.
+    wall_ms: the clock for modification times. ignores_case: as the file systems of macOS do.
     """
 
-    def __init__(self, seed: int = 0, wall_ms: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, seed: int = 0, wall_ms: Callable[[], int] = lambda: 0, *, ignores_case: bool = False) -> None:
         self._chance = random.Random(seed)
         self._wall_ms = wall_ms
-        self._root = _Folder()
+        self._kind = _CaselessNames if ignores_case else _Names
+        self._root = _Folder(self._kind)
         self._changes: list[_NameChange] = []
         self._locks: set[str] = set()
         self._boot = 0
@@ -213,7 +245,7 @@ class SimDisk:
         self._changes.clear()
 
     def _settle(self, folder: _Folder) -> None:
-        folder.names = dict(folder.durable)
+        folder.names = folder.durable.copy()
         for node in folder.names.values():
             if isinstance(node, _Folder):
                 self._settle(node)
@@ -300,7 +332,7 @@ class SimDisk:
         folder, name = self._parent(path)
         if name in folder.names:
             _refuse(errno.EEXIST, path)
-        self._change(link=(folder, name, _Folder()))
+        self._change(link=(folder, name, _Folder(self._kind)))
 
     def remove_dir(self, path: str) -> None:
         """Only an empty one."""

@@ -157,6 +157,32 @@ def test_dots_and_underscores_count_as_the_same() -> None:
     assert codes(cluster, topic("x.y"), topic("x_y")) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
+def made(world: World, *names: str) -> list[tuple[ErrorCode, str]]:
+    answer = world.client().ask(CreateTopicsRequest(topics=[topic(name) for name in names], timeout_ms=1000), 7)
+    return [(ErrorCode(each.error_code), each.error_message or "") for each in answer.topics]
+
+
+def test_where_the_file_system_ignores_case_topics_that_differ_in_nothing_else_are_refused() -> None:
+    """APFS: both would have one folder."""
+    world, refused = World(ignores_case=True), ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert made(world, "orders", "a_b") == [(ErrorCode.NONE, "")] * 2
+    why = "a log directory of this broker is on a file system that does not tell capital letters from small ones"
+    assert made(world, "Orders") == [(refused, f"Topic 'Orders' collides with existing topic: orders; {why}")]
+    assert made(world, "A.b", "x", "X") == [
+        (refused, f"Topic 'A.b' collides with existing topic: a_b; {why}"),
+        (ErrorCode.NONE, ""),
+        (refused, f"Topic 'X' collides with existing topic: x; {why}"),
+    ]
+    assert made(world, "a.b") == [(refused, "Topic 'a.b' collides with existing topic: a_b")]
+    world.client().ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 5)
+    world.settle()
+    assert made(world, "Orders") == [(ErrorCode.NONE, "")]
+
+
+def test_elsewhere_topics_may_differ_in_case_alone() -> None:
+    assert made(World(), "orders", "Orders") == [(ErrorCode.NONE, "")] * 2
+
+
 def test_trying_makes_nothing() -> None:
     cluster = Cluster(1)
     (tried,) = create(cluster, topic(partitions=3), validate_only=True)

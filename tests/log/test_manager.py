@@ -485,6 +485,33 @@ def test_a_name_that_the_volume_does_not_take_is_the_clients_fault() -> None:
     assert manager.has_online_directory
 
 
+def test_a_partition_never_takes_the_folder_of_a_topic_that_differs_in_case_alone() -> None:
+    """A controller whose own file system tells them apart does not refuse such a topic."""
+    disk = SimDisk(ignores_case=True)
+    manager = start(disk)
+    assert manager.ignores_case
+    create(manager, "orders")
+    append(manager, "orders", count=3)
+    with pytest.raises(KafkaError, match="/a/Orders-0: the file system does not tell capital letters") as caught:
+        create(manager, "Orders")
+    assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert manager.get("Orders", 0) is None
+    manager.close()
+    disk.restart(power_loss=False)
+    manager = start(disk)
+    log = manager.get("orders", 0)
+    assert log is not None
+    assert log.log_end_offset == 3
+    assert manager.has_online_directory
+
+
+def test_a_file_system_that_tells_small_letters_from_capital_ones_has_both() -> None:
+    manager = start(SimDisk())
+    assert not manager.ignores_case
+    create(manager, "orders")
+    create(manager, "Orders")
+
+
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EROFS])
 def test_where_a_directory_fails_the_next_takes_the_partition(code: int) -> None:
     disk = SimDisk()
