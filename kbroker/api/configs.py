@@ -276,7 +276,7 @@ def _alter(
         try:
             _check_resource(resource, times[_identity(resource)], plane)
             change = change_of(resource, TopicConfig.KEYS if resource.resource_type == TOPIC else _broker_keys())
-            changes[_entity(resource)] = _checked(change, resource, plane)
+            changes[_entity(resource)] = _checked(change, resource, call, validate_only=validate_only)
         except KafkaError as error:
             refused[at] = error
     pending = plane.admin.change_configs(changes, validate_only=validate_only)
@@ -355,18 +355,26 @@ def _identity(resource: Resource) -> tuple[int, str]:
     return resource.resource_type, resource.resource_name
 
 
-def _checked(change: Change, resource: Resource, plane: ControlPlane) -> Change:
-    """A change that is refused where its outcome is not legal."""
+def _checked(change: Change, resource: Resource, call: Call, *, validate_only: bool) -> Change:
+    """A change that is refused where its outcome is not legal; passwords of a broker are enciphered."""
+    configs, random = call.broker.plane.configs, call.broker.random
+    is_for_one = resource.resource_type == BROKER and bool(resource.resource_name)
 
     def checked(before: dict[str, str]) -> dict[str, str]:
-        wanted = change(before)
+        wanted = change(dict(configs.deciphered(before)) if is_for_one else before)
         if resource.resource_type == TOPIC:
-            faults = check_topic(wanted, plane.configs.broker)
+            faults = check_topic(wanted, configs.broker)
         else:
-            faults = plane.configs.faults(wanted, per_broker=bool(resource.resource_name))
+            faults = configs.faults(wanted, per_broker=is_for_one)
         if faults:
             raise KafkaError(ErrorCode.INVALID_CONFIG, "; ".join(faults))
-        return wanted
+        if not is_for_one or validate_only:
+            return wanted
+        try:
+            return configs.enciphered(wanted, before, random.token)
+        except ValueError as error:
+            of = f"ConfigResource(type=BROKER, name='{resource.resource_name}')"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid config value for resource {of}: {error}") from None
 
     return checked
 

@@ -35,6 +35,7 @@ from kbroker.metadata.store import (
     decode_config,
     encode_broker,
     encode_cluster_id,
+    encode_config,
     encode_log_dir_event,
     encode_uuid,
 )
@@ -308,7 +309,8 @@ class ControlPlane:
             Get(config_path("brokers", str(self.broker_id))),
             Get(config_path("brokers", ALL_BROKERS)),
         ]
-        self.notices.set_broker(own=decode_config(own.data), default=decode_config(default.data))
+        settings = yield from self._by_new_secret(own)
+        self.notices.set_broker(own=settings, default=decode_config(default.data))
         for image in self._images:
             yield from image.begin(self._clock.now_ms())
         if self.fatal:
@@ -324,6 +326,18 @@ class ControlPlane:
                 self._await_end_of_other(made)
                 return -1
             return made.stat.czxid
+
+    def _by_new_secret(self, found: Outcome) -> Procedure[dict[str, str]]:
+        """This broker's own settings; passwords that the secret of before has enciphered are written again."""
+        settings = decode_config(found.data)
+        again = self.configs.enciphered_again(settings, self._random.token)
+        if again == settings or found.stat is None:
+            return settings
+        (written,) = yield [SetData(found.path, encode_config(again), found.stat.version)]
+        if written.fault is not None:
+            return settings  # by the time of the next session, then: both secrets are known
+        log.info("passwords set at run time are enciphered by the new password.encoder.secret")
+        return again
 
     def _registration(self) -> bytes:
         """What this broker's node says of it now."""

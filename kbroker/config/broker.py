@@ -9,6 +9,7 @@ Unlike Kafka: listeners and the map of their protocols do not change while the b
 
 from __future__ import annotations
 
+from kbroker.config.limits import PASSWORD_ITERATIONS
 from kbroker.config.settings import (
     CLUSTER_WIDE,
     DOUBLE_MAX,
@@ -51,6 +52,10 @@ AUTHORIZERS = (
     "kafka.security.authorizer.AclAuthorizer",
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 )
+
+PASSWORD_KEY_FACTORIES = {f"PBKDF2WithHmacSHA{size}": f"sha{size}" for size in (1, 224, 256, 384, 512)}
+PASSWORD_CIPHERS = ("AES/CBC/PKCS5Padding", "AES/GCM/NoPadding")
+PASSWORD_KEY_BITS = (128, 192, 256)
 
 BY_OPENSSL = "TLS is OpenSSL's here, not a JVM's"
 
@@ -809,12 +814,35 @@ class BrokerConfig(Settings):
         HOUR_MS, at_least(1), doc="How often expired delegation tokens are removed."
     )
 
+    # --- passwords that are set at run time, and kept in the metadata store
+    password_encoder_secret: Password | None = setting(
+        None, doc="Secret that passwords set at run time are enciphered with; without it none can be set."
+    )
+    password_encoder_old_secret: Password | None = setting(
+        None, doc="The secret of before, for a start at which passwords are enciphered again with the new one."
+    )
+    password_encoder_keyfactory_algorithm: String | None = setting(
+        None,
+        one_of(*PASSWORD_KEY_FACTORIES),
+        doc="How the key is made of the secret; PBKDF2WithHmacSHA512 if it is not set.",
+    )
+    password_encoder_cipher_algorithm: String = setting(
+        PASSWORD_CIPHERS[0],
+        one_of(*PASSWORD_CIPHERS),
+        doc="The cipher of passwords to be set; those that are there say theirs.",
+    )
+    password_encoder_key_length: Int = setting(
+        128, Check("one of 128, 192, 256", lambda value: value in PASSWORD_KEY_BITS), doc="Bits of the key."
+    )
+    password_encoder_iterations: Int = setting(
+        4096, between(1024, PASSWORD_ITERATIONS), doc="Rounds by which the key is made of the secret."
+    )
+
 
 # Keys of Apache's broker for parts that this broker does not have; named once at start, not shown to clients.
 FOREIGN_PREFIXES = (
     "sasl.", "listener.name.", "zookeeper.", "controller.quorum.", "metadata.", "remote.", "rlmm.", "rsm.",
     "group.consumer.", "group.share.", "group.streams.", "group.coordinator.", "share.", "kafka.metrics.", "metrics.",
-    "password.encoder.",
     "internal.metadata.", "log.local.retention.", "telemetry.", "confluent.",
 )  # fmt: skip
 FOREIGN_KEYS = frozenset((

@@ -156,6 +156,9 @@ SHIPPED_SEND_BUFFER_BYTES, SEND_BUFFER_BYTES = 102_400, 256 * 1024
 # Logins that wait for a function of the user's own at once; those beyond are refused.
 LOGINS_BESIDE = 1_000
 
+# Rounds by which a key is made of password.encoder.secret: a third of a second, in which nothing else is done.
+PASSWORD_ITERATIONS = 1_000_000
+
 # To reach another broker and to learn who it is: socket.connection.setup.timeout.ms of Kafka's clients. And between two
 # tries, doubled each time: reconnect.backoff.ms and reconnect.backoff.max.ms of the same.
 PEER_SETUP_MS = 10_000

@@ -157,6 +157,16 @@ def resolve_listener(layers: BrokerLayers, listener: str) -> ListenerConfig:
     return ListenerConfig(listener, BrokerConfig(settled), frozenset(own))
 
 
+PASSWORDS = tuple(
+    key for key, each in BrokerConfig.KEYS.items() if each.sensitive and each.dynamic is not Dynamic.READ_ONLY
+)
+
+
+def is_password(key: str) -> bool:
+    """Whether a key that may be set at run time holds a secret: Kafka's test, by which a listener's own are found."""
+    return key.endswith(PASSWORDS)
+
+
 def _quorums(config: BrokerConfig) -> list[str]:
     """A line for each setting by which a broker would be one of several of a metadata quorum.
 

@@ -3,12 +3,15 @@
 Holds what `/config` says, once read, over the static values; resolving is `kbroker.config`'s business. All parts read
 `configs.broker.some_setting` afresh instead of keeping it. `broker/controller_requests.py` fills in a topic's
 settings before its first partition appears here, the change notices keep them right.
+
+Passwords are enciphered in the metadata store, by the secret of this broker's file, and clear here (`layers`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from kbroker.config import (
     BrokerConfig,
@@ -17,9 +20,13 @@ from kbroker.config import (
     TopicConfig,
     check_broker,
     check_topic,
+    is_password,
     resolve_broker,
     resolve_topic,
 )
+
+if TYPE_CHECKING:
+    from kbroker.security.password_encoder import PasswordEncoder
 
 log = logging.getLogger("kbroker.config")
 
@@ -69,11 +76,12 @@ class Configs:
     def set_dynamic(self, *, broker: Mapping[str, str] | None = None, default: Mapping[str, str] | None = None) -> bool:
         """What is set for this broker, or for all, at run time; None leaves it. Returns: whether anything changed.
 
-        Values that are not legal together with the others are not taken, and stay as they were (a line in the log).
+        Passwords are as the store has them, enciphered. Values that are not legal together with the others are not
+        taken, and stay as they were (a line in the log).
         """
         layers = self.layers.with_dynamic(
-            broker=self.layers.dynamic_broker if broker is None else broker,
-            default=self.layers.dynamic_default if default is None else default,
+            broker=self.layers.dynamic_broker if broker is None else self.deciphered(broker),
+            default=self.layers.dynamic_default if default is None else without_passwords(default),
         )
         try:
             resolved = resolve_broker(layers)
@@ -96,6 +104,79 @@ class Configs:
             layers._replace(dynamic_broker=changes) if per_broker else layers._replace(dynamic_default=changes)
         )
 
+    # -- passwords
+
+    def deciphered(self, stored: Mapping[str, str]) -> Mapping[str, str]:
+        """This broker's own dynamic settings, with their passwords clear; one that cannot be read is none, with a line.
+
+        What the secret of before has enciphered is read, too: another broker, or tool, may have been late.
+        """
+        if not any(map(is_password, stored)):
+            return stored
+        clear = {key: text for key, text in stored.items() if not is_password(key)}
+        for key in stored.keys() - clear.keys():
+            try:
+                clear[key] = self._deciphered(stored[key])
+            except ValueError as error:
+                log.error("Dynamic password config %s could not be decoded, ignoring: %s", key, error)
+        return {key: clear[key] for key in stored if key in clear}
+
+    def _deciphered(self, text: str) -> str:
+        """Raises: ValueError, which tells no secret."""
+        current, old = self._encoder(self.broker.password_encoder_secret), self.broker.password_encoder_old_secret
+        try:
+            return current.decode(text)
+        except ValueError:
+            if not old:
+                raise
+            return self._encoder(old).decode(text)
+
+    def enciphered(
+        self, clear: Mapping[str, str], stored: Mapping[str, str], token: Callable[[int], bytes]
+    ) -> dict[str, str]:
+        """This broker's own dynamic settings as the store keeps them. Raises: ValueError without a secret.
+
+        stored: what is there now: of a password that stays, its text stays. token: random bytes, so many.
+        """
+        if not any(map(is_password, clear)):
+            return dict(clear)
+        before = self.deciphered({key: text for key, text in stored.items() if key in clear})
+        return {
+            key: text
+            if not is_password(key)
+            else stored[key]
+            if before.get(key) == text
+            else self._encoder(self.broker.password_encoder_secret).encode(text, token)
+            for key, text in clear.items()
+        }
+
+    def enciphered_again(self, stored: Mapping[str, str], token: Callable[[int], bytes]) -> dict[str, str]:
+        """What is kept, with that by the new secret which is by the one of before; the same if there is none of it."""
+        old = self.broker.password_encoder_old_secret
+        again = dict(stored)
+        for key in filter(is_password, stored) if old else ():
+            try:
+                clear = self._encoder(old).decode(stored[key])
+                again[key] = self._encoder(self.broker.password_encoder_secret).encode(clear, token)
+            except ValueError:  # by the new one, most likely: the old one is still in the file
+                continue
+        return again
+
+    def _encoder(self, secret: str | None) -> PasswordEncoder:
+        """Raises: ValueError."""
+        if not secret:
+            raise ValueError("Password encoder secret not configured")
+        from kbroker.security.password_encoder import KEY_FACTORY, PasswordEncoder  # only a password pays for it
+
+        config = self.broker
+        return PasswordEncoder(
+            secret,
+            config.password_encoder_keyfactory_algorithm or KEY_FACTORY,
+            config.password_encoder_cipher_algorithm,
+            config.password_encoder_key_length,
+            config.password_encoder_iterations,
+        )
+
     def _resolve(self, topic: str, overrides: Mapping[str, str]) -> TopicConfig:
         try:
             return resolve_topic(overrides, self.broker)
@@ -110,3 +191,12 @@ class Configs:
         """
         kept = {key: text for key, text in overrides.items() if not check_topic({key: text}, self.broker)}
         return {} if check_topic(kept, self.broker) else kept
+
+
+def without_passwords(settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Those that are set for all brokers: a password is one broker's, by its own secret."""
+    ignored = [key for key in settings if is_password(key)]
+    if not ignored:
+        return settings
+    log.error("Per-broker configs defined at default cluster level will be ignored: %s", ", ".join(ignored))
+    return {key: text for key, text in settings.items() if key not in ignored}

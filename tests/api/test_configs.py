@@ -310,7 +310,7 @@ def another_value(each: Setting) -> str:
 
 @pytest.mark.parametrize("each", HONOURED, ids=lambda each: each.name)
 def test_every_dynamic_setting_is_in_force_after_a_restart(each: Setting) -> None:
-    cluster = Cluster(1)
+    cluster = Cluster(1, password_encoder_secret="secret")
     text = another_value(each)
     assert change(cluster, BROKER, "1", (each.name, SET, text)) is ErrorCode.NONE
     cluster.restart(1)
