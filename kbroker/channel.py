@@ -40,8 +40,9 @@ _TAGGED_HEAD, _TAGGED_HEAD_BYTES = Layout(">iix").pack, 5  # the same, and no ta
 class Request(Call):
     """A call with the place of its answer: what handlers see as `call.ticket` is the request itself."""
 
-    __slots__ = ("answer", "channel", "correlation_id", "late", "parked", "waiting")
+    __slots__ = ("answer", "channel", "correlation_id", "frame_bytes", "late", "parked", "waiting")
     answer: list[Piece] | None  # encoded, while earlier answers are missing; [] is no answer at all
+    frame_bytes: int  # its size; of a follower's fetch it may be none (`metering.py`)
     late: bool  # stands in its channel's `pending`
     parked: Parked[Hashable, Request] | None  # the purgatory's receipt for it
     waiting: Waiting | Unbegun | None
@@ -55,6 +56,7 @@ class Request(Call):
         correlation_id: int | None,
         client_id: str | None,
         now_ms: int,
+        frame_bytes: int = 0,
     ) -> None:
         self.broker = broker
         self.session = channel.session
@@ -63,7 +65,7 @@ class Request(Call):
         self.now_ms = now_ms
         self.channel = channel
         self.route = route
-        self.correlation_id, self.opened_bytes = correlation_id, 0
+        self.correlation_id, self.frame_bytes, self.opened_bytes = correlation_id, frame_bytes, 0
         self.late = self.has_errors = self.is_large = False
         self.answer = self.waiting = self.parked = self.verified = self.may_read = self.mutations = None
 

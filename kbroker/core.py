@@ -60,6 +60,7 @@ from protocol.namedtuple import NamedTuple
 if TYPE_CHECKING:
     from kbroker.api.call import Answer, InSlices, Result, Waiting
     from kbroker.api.figures import Family, Health
+    from kbroker.api.routes import Route
     from kbroker.broker.broker import Broker
     from kbroker.broker.jobs import Errand
     from kbroker.channel import Piece
@@ -212,6 +213,7 @@ class Core:
         self._is_waking = False
         self._requests, self._facts, self._replicas = broker.counters.requests, broker.facts, broker.replicas
         self._now_ms = now_ms
+        self._routes = {False: OwnRoutes(ROUTES), True: OwnRoutes(AUTHORIZED)}  # by whether there are rules
         self._request: Callable[..., Request] = Request
         self._metering: Metering | None = None  # while there are quotas
         self._charges: Mapping[int, Charge] = {}  # what of them an answer has used, by API
@@ -222,11 +224,10 @@ class Core:
 
     def open(self, listener: str, peer_host: str, peer_port: int, security_protocol: str = "PLAINTEXT") -> Channel:
         """A client has connected to the listener of this name, where this is spoken."""
-        routes = AUTHORIZED if self._broker.auth_helper.has_rules else ROUTES
         session = Session(listener, peer_host, peer_port, security_protocol)
         if self._broker.logins is not None:
             session.login = self._broker.logins.open(session)
-        return Channel(session, routes)
+        return Channel(session, self._routes[self._broker.auth_helper.has_rules])
 
     def connection_wait_ms(self, peer_host: str, now_ms: int) -> int:
         """How long a new connection from there waits to be hung up on; 0: it is opened, within its address's quota."""
@@ -281,25 +282,24 @@ class Core:
             self._refuse_unknown(channel, api_key, version, correlation_id)
             return
         self._requests[api_key] += 1
+        size = len(frame)
         if (
-            len(frame) > REQUEST_BYTES_EXCEPT_PRODUCE
+            size > REQUEST_BYTES_EXCEPT_PRODUCE
             and api_key != PRODUCE
             and not self._is_of_any_size(channel.session, api_key)
         ):
-            self._hang_up(
-                channel, f"{route.name} of {len(frame)} bytes: at most {REQUEST_BYTES_EXCEPT_PRODUCE} are taken"
-            )
+            self._hang_up(channel, f"{route.name} of {size} bytes: at most {REQUEST_BYTES_EXCEPT_PRODUCE} are taken")
             return
-        request = self._request(self._broker, channel, route, version, correlation_id, client_id, now_ms)
+        request = self._request(self._broker, channel, route, version, correlation_id, client_id, now_ms, size)
         if channel.pending and api_key not in DATA_PATH:
             request.waiting = Unbegun(frame, start)
             _stand_in_line(request)
-            channel.held_bytes += len(frame)
+            channel.held_bytes += size
             return
         try:
             if version >= route.flexible_from:
                 start = skip_tags(frame, start)
-            if len(frame) > LARGE_REQUEST_BYTES and self._is_long(request, frame, start):
+            if size > LARGE_REQUEST_BYTES and self._is_long(request, frame, start):
                 self._begin_large(request, _owned(request, frame), start)
                 self._drain_facts(now_ms)
                 return
@@ -691,6 +691,8 @@ class Core:
         for name in ("receive", "_resume", "_in_slices", "_answer", "_keep_silent"):
             self.__dict__.pop(name, None)
         self._request, self._metering, self._charges = Request, None, {}
+        for routes in self._routes.values():
+            routes.use(None)
         quotas = self._broker.quotas
         if quotas is None or not quotas.is_on:
             self._show_frames()
@@ -698,51 +700,56 @@ class Core:
         from kbroker.metering import Metering  # most brokers have no quotas
 
         self._metering = Metering(self._broker, quotas)
-        self._request, self._charges = self._metering.request, self._metering.charges
+        self._charges = self._metering.charges
+        for routes in self._routes.values():
+            routes.use(self._metering.limited)
         self.__dict__ |= {
-            "receive": self._receive_metered,
-            "_resume": self._resume_metered,
+            "_resume": self._resume_unless_muted,
             "_answer": self._answer_metered,
             "_keep_silent": self._keep_silent_metered,
         }
         if quotas.request.is_on:
-            self.__dict__ |= {"receive": self._receive_timed, "_in_slices": self._in_slices_timed}
+            self._request = self._metering.request
+            self.__dict__ |= {
+                "receive": self._receive_timed,
+                "_resume": self._resume_timed,
+                "_in_slices": self._in_slices_timed,
+            }
         self._show_frames()
 
-    def _receive_metered(self, channel: Channel, frame: memoryview, now_ms: int) -> None:
-        self._metering.frame_bytes = len(frame)  # type: ignore[union-attr]
-        Core.receive(self, channel, frame, now_ms)
+    def _answer_metered(self, request: Request, response: Answer) -> None:
+        charge = self._charges.get(request.route.api)
+        if charge is not None and (throttle_ms := charge(request, response, self._now_ms)):
+            Core._answer(self, request, cast("Metering", self._metering).throttled(request, response, throttle_ms))
+            self._mute(request, throttle_ms)
+        else:
+            Core._answer(self, request, response)
+
+    def _keep_silent_metered(self, request: Request) -> None:
+        throttle_ms = self._charge(request, None) if request.frame_bytes else 0  # else a connection is muted no more
+        Core._keep_silent(self, request)
+        self._mute(request, throttle_ms)
+
+    def _resume_unless_muted(self, request: Request, now_ms: int) -> None:
+        """Of one that is muted meanwhile: not yet; the end of that says so again."""
+        if request.channel.muted is None:
+            Core._resume(self, request, now_ms)
 
     def _receive_timed(self, channel: Channel, frame: memoryview, now_ms: int) -> None:
         metering = cast("Metering", self._metering)
         metering.begin()
-        self._receive_metered(channel, frame, now_ms)
+        Core.receive(self, channel, frame, now_ms)
         metering.end(now_ms)
 
     def _in_slices_timed(self, request: Request, steps: Steps, first_steps: int | None = None) -> None:
         timed = cast("Metering", self._metering).timed(request, steps, lambda: self._now_ms)
         Core._in_slices(self, request, timed, first_steps)
 
-    def _resume_metered(self, request: Request, now_ms: int) -> None:
-        """Of one that is muted meanwhile: not yet; the end of that says so again."""
-        if request.channel.muted is not None:
-            return
+    def _resume_timed(self, request: Request, now_ms: int) -> None:
         metering = cast("Metering", self._metering)
         metering.begin(request)
-        Core._resume(self, request, now_ms)
+        self._resume_unless_muted(request, now_ms)
         metering.end(now_ms)
-
-    def _answer_metered(self, request: Request, response: Answer) -> None:
-        throttle_ms = self._charge(request, response)
-        if throttle_ms:
-            response = cast("Metering", self._metering).throttled(request, response, throttle_ms)
-        Core._answer(self, request, response)
-        self._mute(request, throttle_ms)
-
-    def _keep_silent_metered(self, request: Request) -> None:
-        throttle_ms = self._charge(request, None)
-        Core._keep_silent(self, request)
-        self._mute(request, throttle_ms)
 
     def _charge(self, request: Request, response: Answer | None) -> int:
         """Count what a request has used. Returns: for how long its client is to be throttled, in ms.
@@ -909,6 +916,29 @@ class Core:
             raise error
         log.error("%r failed while it waited", request, exc_info=error)
         return HANGUP
+
+
+class OwnRoutes(dict[int, "Route"]):
+    """A broker's own table of routes, which its connections share: those of `source`, changed by quotas where need be.
+
+    Each route is looked up there when it is first asked for.
+    """
+
+    def __init__(self, source: Mapping[int, Route]) -> None:
+        super().__init__()
+        self._source = source
+        self._changed: Callable[[Route], Route] | None = None
+
+    def use(self, changed: Callable[[Route], Route] | None) -> None:
+        """From now on, also on connections that are there: what this makes of each route; None for the route itself."""
+        self._changed = changed
+        self.clear()
+
+    def __missing__(self, api: int) -> Route:
+        """Raises: as the source does."""
+        route = self._source[api]
+        made = self[api] = route if self._changed is None else self._changed(route)
+        return made
 
 
 def _stand_in_line(request: Request) -> None:

@@ -18,7 +18,7 @@ count.
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.api.authorization import with_items
 from kbroker.api.routes import SERVED
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from kbroker.api.call import Answer, Call, Result
     from kbroker.api.routes import Route
     from kbroker.broker.broker import Broker
-    from kbroker.broker.client_quotas import ClientQuotas, Metered
+    from kbroker.broker.client_quotas import ClientQuotaManager, ClientQuotas, Metered
     from kbroker.broker.rates import Rate
-    from kbroker.channel import Channel
     from kbroker.timing import Steps
     from protocol.flat import Flat
 
@@ -48,7 +47,7 @@ PRODUCE, FETCH = 0, 1
 EXEMPT = frozenset((4, 5, 6, 7, 27, 56, 67))
 """What brokers ask, LeaderAndIsr to AllocateProducerIds."""
 MUTATING = (19, 20, 37)  # CreateTopics, DeleteTopics, CreatePartitions
-EXEMPT_NS = -1
+OF_A_FOLLOWER = -1  # instead of the size of its fetch, which does not count
 AROUND_RECORDS = 64
 REPLICA_STATE_SINCE = 15  # KIP-903
 
@@ -63,24 +62,23 @@ RECORDS = place(PartitionData, "records")
 
 
 class MeteredRequest(Request):
-    """A request of a broker with quotas.
+    """A request of a broker with quotas of time. used_ns: on the broker's thread, but for what it is doing now."""
 
-    frame_bytes: of the request. used_ns: on the broker's thread, but for what it is doing now; EXEMPT_NS: a follower's.
-    """
-
-    __slots__ = ("frame_bytes", "used_ns")
-    frame_bytes: int
+    __slots__ = ("used_ns",)
     used_ns: int
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.used_ns = 0
 
 
 class Metering:
-    """frame_bytes: of the frame that is being received. charges: what to do with an answer, by API."""
+    """charges: what to do with an answer, by API."""
 
     def __init__(self, broker: Broker, quotas: ClientQuotas) -> None:
         self._broker = broker
         self._produce, self._fetch, self._request = quotas.produce, quotas.fetch, quotas.request
         self._now_ns = broker.clock.now_ns
-        self._fetches: dict[Route, Route] = {}
         kinds = (
             ((PRODUCE,), self._produce, self._charge_produce),
             ((FETCH,), self._fetch, self._charge_fetch),
@@ -92,71 +90,68 @@ class Metering:
         self.charges = self._of_bytes
         if self._request.is_on:
             self.charges = {api: self._charge_time for api in SERVED if api not in EXEMPT}
-        self.frame_bytes = 0
         self._began_ns = 0
         self._running: MeteredRequest | None = None  # handled now
         self._owes: Metered[Rate] | None = None  # it has been answered, and uses more
 
-    def request(
-        self,
-        broker: Broker,
-        channel: Channel,
-        route: Route,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        now_ms: int,
-    ) -> MeteredRequest:
-        """In place of `Request`."""
-        if route.api == FETCH:
-            route = self._fetches.get(route) or self._limited(route)
-        request = MeteredRequest(broker, channel, route, version, correlation_id, client_id, now_ms)
-        request.frame_bytes, request.used_ns = self.frame_bytes, 0
-        self._running = request
-        return request
+    def request(self, *parts: Any) -> MeteredRequest:
+        """In place of `Request`, while time counts."""
+        made = self._running = MeteredRequest(*parts)
+        return made
 
-    def _limited(self, route: Route) -> Route:
-        made = self._fetches[route] = copy(route)
+    def limited(self, route: Route) -> Route:
+        """A route, as it is to be used while there are quotas: no fetch brings more than all windows of one allow."""
+        if route.api != FETCH or FETCH not in self.charges:
+            return route
+        made = copy(route)
 
         def handle(request: Flat, call: Call) -> Result:
-            return route.handle(self._within_quota(request, call), call)
+            replica_id = request[REPLICA_ID] if call.version < REPLICA_STATE_SINCE else request[REPLICA_STATE][0]
+            if replica_id >= 0:
+                cast("Request", call).frame_bytes = OF_A_FOLLOWER
+                return route.handle(request, call)
+            state, client_id, metered = call.session.fetched
+            if state is not self._fetch.of or client_id != call.client_id:
+                metered = _look_up(call, self._fetch, "fetched")
+            if metered is not None and metered.meter.most < request[MAX_BYTES]:  # what all windows of its quota bring
+                request = cast("Flat", with_items(request, MAX_BYTES, metered.meter.most))
+            return route.handle(request, call)
 
         made.handle = handle
         return made
 
-    def _within_quota(self, request: Flat, call: Call) -> Flat:
-        """The same fetch, of no more bytes than all windows of its quota bring."""
-        replica_id = request[REPLICA_ID] if call.version < REPLICA_STATE_SINCE else request[REPLICA_STATE][0]
-        if replica_id >= 0:
-            cast("MeteredRequest", call).used_ns = EXEMPT_NS
-            return request
-        if self._fetch.is_on:
-            metered = self._fetch.of[call.session.principal.name, call.client_id]
-            if metered is not None and (most := int(metered.meter.most)) < request[MAX_BYTES]:
-                return cast("Flat", with_items(request, MAX_BYTES, most))
-        return request
-
     def _charge_produce(self, request: Request, answer: Answer | None, now_ms: int) -> int:
         """Each of these counts what a request has used that is about to be answered; for how long it is throttled.
 
-        answer: None where there is none (acks=0). What was begun before there were quotas counts for none.
+        answer: None where there is none (acks=0).
         """
-        metered = self._produce.of[request.session.principal.name, request.client_id]
-        if metered is None or not isinstance(request, MeteredRequest):
+        state, client_id, metered = request.session.produced
+        if state is not self._produce.of or client_id != request.client_id:
+            metered = _look_up(request, self._produce, "produced")
+        if metered is None:
             return 0
-        throttle_ms = metered.meter.record(request.frame_bytes, now_ms)
-        return metered.noted(throttle_ms) if throttle_ms else 0
+        meter = metered.meter
+        room = meter.room - request.frame_bytes
+        if room >= 0 and now_ms < meter.until_ms:  # as `record` does, without a call: nearly each produce ends here
+            meter.room, meter.last_ms = room, now_ms
+            return 0
+        throttle_ms: int = meter.record(request.frame_bytes, now_ms)
+        if throttle_ms:
+            metered.noted(throttle_ms)
+        return throttle_ms
 
     def _charge_fetch(self, request: Request, answer: Answer | None, now_ms: int) -> int:
-        metered = self._fetch.of[request.session.principal.name, request.client_id]
-        if metered is None or not isinstance(request, MeteredRequest) or request.used_ns == EXEMPT_NS:
+        state, client_id, metered = request.session.fetched
+        if state is not self._fetch.of or client_id != request.client_id:
+            metered = _look_up(request, self._fetch, "fetched")
+        if metered is None or request.frame_bytes == OF_A_FOLLOWER:
             return 0
         size = _size(cast("Flat", answer))
-        throttle_ms = metered.meter.record(size, now_ms)
+        throttle_ms: int = metered.meter.record(size, now_ms)
         if throttle_ms:
             metered.meter.add(-size, now_ms)  # it leaves without its records
-            return metered.noted(throttle_ms)
-        return 0
+            metered.noted(throttle_ms)
+        return throttle_ms
 
     def _charge_mutations(self, request: Request, answer: Answer | None, now_ms: int) -> int:
         mutations = request.mutations
@@ -169,9 +164,9 @@ class Metering:
         metered = self._request.of[request.session.principal.name, request.client_id]
         if metered is None or answer is None or not isinstance(request, MeteredRequest):
             return throttle_ms
-        used_ns = request.used_ns
-        if used_ns == EXEMPT_NS:
+        if request.frame_bytes == OF_A_FOLLOWER:
             return throttle_ms
+        used_ns = request.used_ns
         if self._running is request:
             now_ns = self._now_ns()
             used_ns, self._began_ns, self._owes = used_ns + now_ns - self._began_ns, now_ns, metered
@@ -211,7 +206,7 @@ class Metering:
         used_ns, request, owes = self._now_ns() - self._began_ns, self._running, self._owes
         if owes is not None:
             owes.meter.add(used_ns * NANOSECONDS_TO_PERCENT, now_ms)
-        elif request is not None and request.used_ns != EXEMPT_NS:
+        elif request is not None:
             request.used_ns += used_ns
         self._running = self._owes = None
 
@@ -226,6 +221,13 @@ class Metering:
             finally:
                 self.end(now_ms())
             yield
+
+
+def _look_up(call: Call, manager: ClientQuotaManager[Rate], kind: str) -> Metered[Rate] | None:
+    """What the client has used, kept in its session until any quota of the kind changes. kind: the session's field."""
+    metered = manager.of[call.session.principal.name, call.client_id]
+    setattr(call.session, kind, (manager.of, call.client_id, metered))  # behind the look-up, which may make another
+    return metered
 
 
 def _size(answer: Flat) -> int:

@@ -36,6 +36,7 @@ from protocol.messages.transactions import (
 )
 from protocol.records import Record
 from protocol.records.content import build_batch
+from tests.quotas import alter, altered
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ LINES = {
     "list where a log ends": 184,
 }
 TRANSACTION_LINES = 1783  # AddPartitionsToTxn 3, Produce 11 of one record, EndTxn 4
+QUOTA_LINES = {"produce one record": 11, "fetch a log": 30}  # on top, with quotas of bytes
 POLL_LINES, SHARED_POLL_LINES = 640, 405
 IN_A_SESSION = 20  # partitions, of which a fetch names one
 SESSION_LINES = {"a consumer": 1410, "a follower": 1175}
@@ -193,6 +195,30 @@ def test_a_thousand_access_rules_cost_the_data_path_next_to_nothing(
 ) -> None:
     frame = frames()[scenario]
     assert lines_of(ruled_world, frame) <= lines_of(world, frame) * 1.03
+
+
+@pytest.fixture
+def metered_world() -> World:
+    """The same as `world`, with quotas that no client reaches."""
+    world = prepared(World())
+    client = world.client("admin")
+    client.ask(alter(altered({"client-id": None}, producer_byte_rate=1e12, consumer_byte_rate=1e12)), 1)
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("scenario", QUOTA_LINES)
+def test_quotas_that_no_client_reaches_cost_a_few_lines_and_nothing_once_they_are_gone(
+    world: World, metered_world: World, scenario: str
+) -> None:
+    frame = frames()[scenario]
+    without = lines_of(world, frame)
+    assert lines_of(metered_world, frame) <= without + QUOTA_LINES[scenario]
+    metered_world.client("admin").ask(
+        alter(altered({"client-id": None}, producer_byte_rate=None, consumer_byte_rate=None)), 1
+    )
+    metered_world.settle()
+    assert abs(lines_of(metered_world, frame) - without) <= 1
 
 
 def lines_of_a_poll(world: World, polls: int) -> float:

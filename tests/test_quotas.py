@@ -165,6 +165,22 @@ def test_others_are_served_meanwhile(world: World, client: Client) -> None:
     assert throttled(world.client("other"), produce(b"v" * 20 * RATE), PRODUCE) == 0
 
 
+def test_a_quota_that_changes_counts_at_once_on_connections_that_are_there(world: World, client: Client) -> None:
+    limit(world, producer_byte_rate=100 * RATE)
+    assert throttled(client, produce(b"v" * 90 * RATE), PRODUCE) == 0
+    limit(world, producer_byte_rate=RATE)
+    assert throttled(client, produce(b"v"), PRODUCE) > 0
+
+
+def test_a_connection_whose_client_id_changes_is_of_another_quota(world: World, client: Client) -> None:
+    limit(world, producer_byte_rate=RATE)
+    assert throttled(client, produce(b"v" * 9 * RATE), PRODUCE) == 0
+    client._client_id = "other"
+    assert throttled(client, produce(b"v" * 90 * RATE), PRODUCE) == 0
+    client._client_id = "test"
+    assert throttled(client, produce(b"v" * 9 * RATE), PRODUCE) > 0
+
+
 def test_one_client_s_connections_share_its_quota(world: World, client: Client) -> None:
     limit(world, producer_byte_rate=RATE)
     assert throttled(client, produce(b"v" * 9 * RATE), PRODUCE) == 0

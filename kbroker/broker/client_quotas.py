@@ -111,7 +111,7 @@ class ClientQuotaManager(Generic[Meter]):
         else:
             self.limits[entity] = limit
         self.is_on = bool(self.limits)
-        self.of.clear()
+        self.of = ByClient(self)  # what sessions have kept of it is void
         for tags, metered in list(self.meters.items()):
             bound = self._limit_of(*tags)
             if bound is None:
@@ -134,7 +134,7 @@ class ClientQuotaManager(Generic[Meter]):
 
     def _forget_quiet(self) -> None:
         """Forget those that have been quiet for longest, but for half of what there may be."""
-        self.of.clear()
+        self.of = ByClient(self)  # what sessions have kept of it is void
         for each in sorted(self.meters.values(), key=lambda each: each.meter.last_ms)[: -MOST_METERS // 2]:
             del self.meters[each.tags]
 

@@ -16,6 +16,7 @@ subtraction. The outcome is the same. Unlike Kafka: a client that may use nothin
 
 from __future__ import annotations
 
+MOST_BYTES = 1 << 62  # a quota may be any number
 MOST_MS = (1 << 31) - 1  # what an answer can say
 
 
@@ -35,13 +36,13 @@ class Windows:
 
 
 class Rate:
-    """What one client uses a second. bound: how much it may."""
+    """What one client uses a second. bound: how much it may. most: what all windows may bring, but for the newest."""
 
-    __slots__ = ("_current", "_opened", "_windows", "bound", "last_ms", "room", "samples", "until_ms")
+    __slots__ = ("_current", "_opened", "_windows", "bound", "last_ms", "most", "room", "samples", "until_ms")
 
     def __init__(self, windows: Windows, bound: float) -> None:
         self._windows = windows
-        self.bound = bound
+        self.bound, self.most = bound, _most(windows, bound)
         self.samples: list[list[float]] = []  # when each window began, when it got something last, how much
         self._current = 0
         # The quick way: until then so much may come in without a look at the windows.
@@ -91,15 +92,10 @@ class Rate:
         self._close()
         return self._total(now_ms) / (self._over_ms(now_ms) / 1000) if self.samples else 0.0
 
-    @property
-    def most(self) -> float:
-        """What all windows together may bring, but for the newest."""
-        return self.bound * (self._windows.count - 1) * self._windows.size_ms / 1000
-
     def set_bound(self, bound: float) -> None:
         """It may use so much from now on."""
         self._close()
-        self.bound = bound
+        self.bound, self.most = bound, _most(self._windows, bound)
 
     def _total(self, now_ms: int) -> float:
         remembered_ms, total = self._windows.remembered_ms, 0.0
@@ -137,6 +133,10 @@ class Rate:
             sample = self.samples[self._current]
             sample[1], sample[2] = self.last_ms, sample[2] + self._opened - self.room
             self.until_ms = -1
+
+
+def _most(windows: Windows, bound: float) -> int:
+    return int(min(bound * ((windows.count - 1) * windows.size_ms / 1000), MOST_BYTES))
 
 
 class TokenBucket:

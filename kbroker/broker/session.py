@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbroker.ports import BROKER_SOFTWARE
 from protocol.namedtuple import NamedTuple
@@ -51,6 +51,9 @@ NOTHING = Grants()
 """Where no authorizer remembers anything."""
 
 
+UNMETERED: tuple[object, str | None, Any] = (None, None, None)
+
+
 class Session:
     """One connection as handlers know it, for its whole life."""
 
@@ -58,6 +61,7 @@ class Session:
         "_principal",
         "by_token",
         "client_software",
+        "fetched",
         "grants",
         "is_controller",
         "listener",
@@ -65,6 +69,7 @@ class Session:
         "mechanism",
         "peer_host",
         "peer_port",
+        "produced",
         "request",
         "security_protocol",
     )
@@ -80,6 +85,8 @@ class Session:
         self.by_token = False  # it has logged in by a delegation token
         self.client_software = ""  # "name version", from ApiVersions v3+ (KIP-511)
         self.request = ""  # the API that was asked for last, where that is asked for
+        # Whose quotas count for the client that asked last: of what state of the quotas, of which id, what it has used.
+        self.produced = self.fetched = UNMETERED
         self.is_controller = False  # has sent LeaderAndIsr, StopReplica or UpdateMetadata
 
     @property
@@ -91,6 +98,7 @@ class Session:
     def principal(self, principal: Principal) -> None:
         self._principal = principal
         self.grants = NOTHING
+        self.produced = self.fetched = UNMETERED
 
     @property
     def says_it_is_a_broker(self) -> bool:

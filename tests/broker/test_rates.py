@@ -68,3 +68,9 @@ def test_a_bucket_is_full_at_first_and_fills_again() -> None:
     assert bucket.wait_ms(1 << 40) == 4000
     assert bucket.wait_ms((1 << 40) + 4000) == 0
     assert bucket.measure((1 << 40) + 3_600_000) == 22
+
+
+def test_a_quota_may_be_any_number() -> None:
+    rate = Rate(Windows(11, 1), 1.7e308)
+    assert rate.most == 1 << 62
+    assert rate.record(1 << 40, 1) == 0
