@@ -147,6 +147,13 @@ def sync_group(request: SyncGroupRequest, call: Call) -> Result:
     return _run(call, call.broker.groups.sync(request, call.caller, call.now_ms))
 
 
+def _names_its_protocol(request: SyncGroupRequest, call: Call) -> bool:
+    """One that does not is refused for that, before rights are asked for, as in Kafka."""
+    from kbroker.groups.coordinator import names_no_protocol
+
+    return not names_no_protocol(request, call.version)
+
+
 def heartbeat(request: HeartbeatRequest, call: Call) -> Result:
     """Stay a member, and hear of rebalances."""
     return _run(call, call.broker.groups.heartbeat(request, call.caller, call.now_ms))
@@ -533,6 +540,7 @@ GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 DESCRIBE_GROUP, DESCRIBE_TOPIC = Right(Operation.DESCRIBE, GROUP), Right(Operation.DESCRIBE, TOPIC)
 READ_GROUP = Whole((Operation.READ,), GROUP, lambda request: request.group_id)
 MEMBERS_NEED = (READ_GROUP,)
+SYNCS_NEED = (READ_GROUP._replace(when=_names_its_protocol),)
 COMMITS_NEED = READ_GROUP, for_each(Operation.READ, TOPIC, "topics", "topics", topic_name)
 SHOWN_OFFSETS = Hides(*DESCRIBE_TOPIC, "topics", lambda topic: topic.name)
 NAMED_OFFSETS = for_each(*DESCRIBE_TOPIC, "topics", "topics", topic_name, by=_refuse_named_offsets)
@@ -575,7 +583,7 @@ ROUTES = (
     Route(11, JoinGroupRequest, 0, 9, join_group, _refuse_join, MEMBERS_NEED),
     Route(12, HeartbeatRequest, 0, 4, heartbeat, _refuse_heartbeat, MEMBERS_NEED),
     Route(13, LeaveGroupRequest, 0, 5, leave_group, _refuse_leave, MEMBERS_NEED),
-    Route(14, SyncGroupRequest, 0, 5, sync_group, _refuse_sync, MEMBERS_NEED),
+    Route(14, SyncGroupRequest, 0, 5, sync_group, _refuse_sync, SYNCS_NEED),
     Route(15, DescribeGroupsRequest, 0, 6, describe_groups, _refuse_describe, DESCRIPTIONS_NEED, elements=MANY),
     Route(16, ListGroupsRequest, 0, 5, list_groups, _refuse_to_list, LISTS_NEED),
     Route(42, DeleteGroupsRequest, 0, 2, delete_groups, _refuse_delete, GROUPS_GO_BY),

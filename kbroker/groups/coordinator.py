@@ -59,6 +59,11 @@ from protocol.messages.transactions import (
 NONE = ErrorCode.NONE
 
 
+def names_no_protocol(request: SyncGroupRequest, version: int) -> bool:
+    """Whether a SyncGroup lacks what it has to have since version 5: it is refused for that before all else."""
+    return version >= 5 and (request.protocol_type is None or request.protocol_name is None)
+
+
 class GroupCoordinator:
     """All groups of a broker.
 
@@ -85,7 +90,7 @@ class GroupCoordinator:
         """SyncGroup: answered when the leader's assignment is committed."""
         shard = self._shard(request.group_id)
         turn = self._turn(shard, now_ms)
-        if caller.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        if names_no_protocol(request, caller.version):
             refuse_sync(turn, caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif (
             shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

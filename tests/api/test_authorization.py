@@ -15,7 +15,7 @@ from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID, Message, Struct
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
-from protocol.messages.groups import FindCoordinatorRequest, ListGroupsRequest
+from protocol.messages.groups import FindCoordinatorRequest, ListGroupsRequest, SyncGroupRequest
 from protocol.messages.metadata import DescribeTopicPartitionsRequest, MetadataRequest, MetadataRequestTopic
 from protocol.messages.topics import (
     CreatableTopic,
@@ -484,6 +484,24 @@ def test_who_may_write_to_a_topic_may_do_so_idempotently(denied: tuple[Operation
     deny(world, denied)
     answer = world.client().ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 4)
     assert answer.error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "code"),
+    [
+        (4, None, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        (5, None, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (5, "consumer", ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    ],
+)
+def test_a_sync_without_its_protocol_is_refused_for_that_first(version: int, kind: str | None, code: ErrorCode) -> None:
+    """As in Kafka: what each has to have since version 5 is looked for before rights."""
+    world = world_of()
+    deny(world, (READ, GROUP))
+    request = SyncGroupRequest(
+        group_id="g", generation_id=1, member_id="m", protocol_type=kind, protocol_name=kind, assignments=[]
+    )
+    assert world.client().ask(request, version).error_code == code
 
 
 def test_settings_of_brokers_are_the_clusters() -> None:
