@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kbroker.broker.facts import Ticket
     from kbroker.broker.session import Session
     from kbroker.broker.transaction_partitions import Verified
+    from kbroker.controller.admin import Charge
     from protocol.flat import Flat
     from protocol.message import Message
 
@@ -76,6 +77,25 @@ class Call:
     def caller(self) -> Caller:
         """Who asks, as coordinators know it."""
         return Caller(self.ticket, self.version, self.client_id or "", f"/{self.session.peer_host}")
+
+
+def mutation_charge(call: Call, refuses_since: int | None = None) -> Charge | None:
+    """What counts partitions of this client's quota (KIP-599), if there is one.
+
+    refuses_since: the request's version from which on what is over the quota is refused; None: it only counts, as for
+    topics that are made on demand.
+    """
+    quotas = call.broker.quotas
+    metered = None
+    if quotas is not None and quotas.controller_mutation.is_on:
+        metered = quotas.controller_mutation.of[call.session.principal.name, call.client_id]
+    if metered is None:
+        return None
+    from kbroker.broker.client_quotas import ControllerMutationQuota  # loaded: there are quotas
+
+    is_strict = refuses_since is not None and call.version >= refuses_since
+    call.mutations = ControllerMutationQuota(metered, call.broker.clock, is_strict=is_strict)
+    return call.mutations.record
 
 
 class Waiting(Protocol):

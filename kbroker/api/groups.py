@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kbroker.api.authorization import Asking, Hides, Right, Special, Whole, for_each, topic_name, with_items
-from kbroker.api.call import LATER
+from kbroker.api.call import LATER, mutation_charge
 from kbroker.api.chunks import in_pieces, in_portions, is_break, jointly
 from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
@@ -121,7 +121,7 @@ def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
     if kind is None:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST)
     kind.prepare(plane)
-    if create_if_missing(kind.topic, plane):
+    if create_if_missing(kind.topic, plane, mutation_charge(call)):
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     state = plane.cache.partition(kind.topic, call.broker.coordinators[key_type].runtime.partition_of(key))
     node = plane.cache.node(state.leader, call.session.listener) if state is not None else None

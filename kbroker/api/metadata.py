@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kbroker.api.authorization import Asking, Right, Special, for_each, once_touched, topic_name, with_items
+from kbroker.api.call import mutation_charge
 from kbroker.api.chunks import is_break
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation, ResourceType
@@ -128,11 +129,12 @@ def _create(request: MetadataRequest, call: Call, names: list[str], missing: lis
     if len(legal) > NEW_PARTITIONS_PER_REQUEST:
         return (yield from _answer(request, call, names, [], dict.fromkeys(missing, ErrorCode.POLICY_VIOLATION)))
     creations: dict[str, Pending[Made]] = {}
+    charge = mutation_charge(call)
     config = plane.configs.broker
     at_once = max(1, min(WRITTEN_AT_ONCE, NEW_PARTITIONS_PER_REQUEST // config.num_partitions))
     for start in range(0, len(legal), at_once):
         some = legal[start : start + at_once]
-        creations |= plane.admin.auto_create([topic_on_demand(name, config) for name in some])
+        creations |= plane.admin.auto_create([topic_on_demand(name, config) for name in some], charge)
         yield
     waiting = AwaitTopics(request, call, names, creations)
     answer = waiting.answer(call.now_ms)

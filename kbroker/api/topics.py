@@ -20,6 +20,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from kbroker.api.authorization import Asking, Right, Special, cluster, for_each, topic_name, with_items
+from kbroker.api.call import mutation_charge
 from kbroker.api.chunks import is_break
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation, ResourceType
@@ -196,20 +197,6 @@ def _results(
     return results
 
 
-def _charge(call: Call, refuses_since: int) -> Charge | None:
-    """What counts partitions of this client's quota (KIP-599), if there is one; from a version on it refuses."""
-    quotas = call.broker.quotas
-    metered = None
-    if quotas is not None and quotas.controller_mutation.is_on:
-        metered = quotas.controller_mutation.of[call.session.principal.name, call.client_id]
-    if metered is None:
-        return None
-    from kbroker.broker.client_quotas import ControllerMutationQuota  # loaded: there are quotas
-
-    call.mutations = ControllerMutationQuota(metered, call.broker.clock, is_strict=call.version >= refuses_since)
-    return call.mutations.record
-
-
 def _charged(names: Iterable[str], charge: Charge | None, plane: ControlPlane) -> dict[str, KafkaError]:
     """Topics that are not deleted, since their client has nothing left of its quota."""
     refused: dict[str, KafkaError] = {}
@@ -230,7 +217,7 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> InSlices:
     if not plane.controller.is_active:
         return _refuse_create(request, ErrorCode.NOT_CONTROLLER, "", call.version)
     wanted, refused = yield from _sorted_out(request.topics, lambda topic, times: _new_topic(topic, times, plane))
-    charge = _charge(call, CREATE_REFUSES_SINCE)
+    charge = mutation_charge(call, CREATE_REFUSES_SINCE)
     pending = plane.admin.create(list(wanted.values()), validate_only=request.validate_only, charge=charge)
 
     def result(name: str, made: MadeTopic | KafkaError) -> CreatableTopicResult:
@@ -335,7 +322,7 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> InSlices:
             yield
         asked.append(_resolved(topic, plane))
     names = {name: plane.cache.topic_id(name) for name, _ in asked if name is not None and name in plane.cache.topics}
-    refused = _charged(names, _charge(call, DELETE_REFUSES_SINCE), plane)
+    refused = _charged(names, mutation_charge(call, DELETE_REFUSES_SINCE), plane)
     deleting = [name for name in names if name not in refused]
     pending = plane.admin.delete(deleting)
 
@@ -411,7 +398,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> InSlices:
     if not plane.controller.is_active:
         return _refuse_grow(request, ErrorCode.NOT_CONTROLLER, "", call.version)
     wanted, refused = yield from _sorted_out(request.topics, lambda topic, times: _growth(topic, times, plane))
-    charge = _charge(call, GROW_REFUSES_SINCE)
+    charge = mutation_charge(call, GROW_REFUSES_SINCE)
     pending = plane.admin.grow(list(wanted.values()), validate_only=request.validate_only, charge=charge)
 
     def result(name: str, outcome: int | KafkaError) -> CreatePartitionsTopicResult:

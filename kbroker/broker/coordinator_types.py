@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.config import BrokerConfig
+    from kbroker.controller.admin import Charge
     from kbroker.coordinator import Runtime, Shard, TopicStore
     from kbroker.metadata.cache import MetadataCache
     from kbroker.metadata.configs import Configs
@@ -168,11 +169,14 @@ BY_TOPIC = {each.topic: each for each in COORDINATOR_TYPES.values()}
 # -- topics
 
 
-def create_if_missing(name: str, plane: ControlPlane) -> bool:
-    """Have a coordinator's topic created that this broker does not know yet; whether it was missing."""
+def create_if_missing(name: str, plane: ControlPlane, charge: Charge | None = None) -> bool:
+    """Have a coordinator's topic created that this broker does not know yet; whether it was missing.
+
+    charge: for its partitions, if they are made here.
+    """
     if name in plane.cache.topics:
         return False
-    plane.admin.auto_create([topic_on_demand(name, plane.configs.broker)])
+    plane.admin.auto_create([topic_on_demand(name, plane.configs.broker)], charge)
     return True
 
 

@@ -162,14 +162,15 @@ class Admin:
         """Make topics; each succeeds or fails by itself. charge: for the partitions of each that is made."""
         return self.start(self._create(topics, validate_only, charge))
 
-    def auto_create(self, topics: Sequence[NewTopic]) -> dict[str, Pending[Made]]:
+    def auto_create(self, topics: Sequence[NewTopic], charge: Charge | None = None) -> dict[str, Pending[Made]]:
         """Make topics because a client asked for them; once, however many ask. The controller does, if it is another.
 
+        charge: for the partitions of each that is made here.
         Returns: by name; those that are begun by the same call come together.
         """
         found = {topic.name: self._auto.get(topic.name) for topic in topics}
         new = [topic for topic in topics if found[topic.name] is None]
-        begun = self.start(self._create_for_use(new)) if new else None
+        begun = self.start(self._create_for_use(new, charge)) if new else None
         if begun is not None and not begun.is_over:
             self._auto |= dict.fromkeys((topic.name for topic in new), begun)
         return {name: pending or cast("Pending[Made]", begun) for name, pending in found.items()}
@@ -233,11 +234,11 @@ class Admin:
 
     # -- creating
 
-    def _create_for_use(self, topics: Sequence[NewTopic]) -> Procedure[Made]:
+    def _create_for_use(self, topics: Sequence[NewTopic], charge: Charge | None) -> Procedure[Made]:
         try:
             if self._controller.epoch is None:
                 return (yield from self._have_created(topics))
-            return (yield from self._create(topics, validate_only=False))
+            return (yield from self._create(topics, False, charge))
         finally:
             for topic in topics:
                 self._auto.pop(topic.name, None)  # it is not there yet if this ended without waiting

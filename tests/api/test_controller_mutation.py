@@ -6,6 +6,8 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
+from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -83,3 +85,23 @@ def test_growth_and_deletion_count_too(world: World, client: Client) -> None:
     number = other.send(deleted, 6)
     world.advance(0)
     assert other.look()[number].responses[0].error_code == 0
+
+
+def test_topics_made_on_demand_count_and_are_never_refused(world: World, client: Client) -> None:
+    """As in Kafka: the client that names them is not made to wait, but what it makes next is refused."""
+    for name in ("a", "b"):
+        asked = [MetadataRequestTopic(name=f"{name}{at}") for at in range(BURST)]
+        client.send(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 9)
+        world.advance(10)
+    assert {each.error_code for answer in client.look().values() for each in answer.topics} == {0}
+    assert not client.channel.full
+    assert [each.error_code for each in client.ask(creating("c"), 6).topics] == [EXCEEDED]
+    other = world.client("other")
+    assert [each.error_code for each in other.ask(creating("d"), 6).topics] == [0]
+
+
+def test_a_coordinators_topic_counts_for_who_asks_first(world: World, client: Client) -> None:
+    client.ask(FindCoordinatorRequest(key="g", key_type=0), 3)
+    world.advance(10)
+    assert "__consumer_offsets" in world.plane.cache.topics
+    assert [each.error_code for each in client.ask(creating("c"), 6).topics] == [EXCEEDED]
