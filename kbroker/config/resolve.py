@@ -111,13 +111,20 @@ def resolve_broker(layers: BrokerLayers) -> BrokerConfig:
 
 
 PER_LISTENER = ("ssl.", "sasl.")
-"""What a listener may have of its own begins so, behind `listener.name.NAME.`."""
+"""What a listener may have of its own begins so, behind `listener.name.NAME.`,"""
+LIMITS_PER_LISTENER = ("max.connections", "max.connection.creation.rate")
+"""or is one of these (KIP-402, KIP-612): beside the broker's."""
 MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer")
 PER_MECHANISM = (
     "sasl.jaas.config", "sasl.server.callback.handler.class", "sasl.login.callback.handler.class",
     "connections.max.reauth.ms",
 )  # fmt: skip
 """What a mechanism of a listener may have of its own, behind `listener.name.NAME.MECHANISM.`."""
+
+
+def may_be_a_listeners(key: str) -> bool:
+    """Whether a listener may have a key of the broker's for itself."""
+    return key in BrokerConfig.KEYS and (key.startswith(PER_LISTENER) or key in LIMITS_PER_LISTENER)
 
 
 class ListenerConfig(NamedTuple):
@@ -144,7 +151,7 @@ def resolve_listener(layers: BrokerLayers, listener: str) -> ListenerConfig:
     for source, values in reversed(list(layers.by_strength())):
         for key, text in values.items():
             base = key.removeprefix(prefix)
-            if base != key and base.startswith(PER_LISTENER) and base in BrokerConfig.KEYS:
+            if base != key and may_be_a_listeners(base):
                 place = layers.static[key].where if source is Source.STATIC_BROKER_CONFIG else "dynamic"
                 own[base] = Given(text, place)
     config = resolve_broker(layers)
@@ -165,6 +172,17 @@ PASSWORDS = tuple(
 def is_password(key: str) -> bool:
     """Whether a key that may be set at run time holds a secret: Kafka's test, by which a listener's own are found."""
     return key.endswith(PASSWORDS)
+
+
+def listener_limits(layers: BrokerLayers, listener: str) -> dict[str, int]:
+    """Limits that a listener has for itself, by the broker's key; {} for most. Raises: ConfigError."""
+    keys = {f"{listener_prefix(listener)}{key}": key for key in LIMITS_PER_LISTENER}
+    texts: dict[str, str] = {}
+    for _, values in reversed(list(layers.by_strength())):
+        texts |= {key: values[key] for key in keys if key in values}
+    where = {key: layers.static[key].where for key in texts if key in layers.static}
+    found = _parse({key: BrokerConfig.KEYS[base] for key, base in keys.items()}, texts, where)
+    return {keys[key]: value for key, value in found.items() if isinstance(value, int)}
 
 
 def _quorums(config: BrokerConfig) -> list[str]:
@@ -226,7 +244,7 @@ def _is_for_a_listener(key: str, static: Mapping[str, Given]) -> bool:
     if mechanism in MECHANISMS and of_mechanism in PER_MECHANISM:
         base = of_mechanism
     known = BrokerConfig.KEYS.get(base)
-    if known is None or known.unused is not None or not base.startswith((*PER_LISTENER, *PER_MECHANISM)):
+    if known is None or known.unused is not None or not (may_be_a_listeners(base) or base in PER_MECHANISM):
         return False
     default = str(BrokerConfig.KEYS["listeners"].default)
     listeners = static["listeners"].text if "listeners" in static else default
@@ -399,7 +417,7 @@ def _foreign_entry(key: str, sources: Sequence[tuple[Source, Mapping[str, str]]]
         return Entry(key, None, found[0].source, ConfigType.UNKNOWN, True, True, tuple(found), doc)
     if base == key and known.shown(known.default) is not None:
         found.append(Synonym(key, known.shown(known.default), Source.DEFAULT_CONFIG))
-    if base == key or not base.startswith(PER_LISTENER) or base not in BrokerConfig.KEYS:
+    if base == key or not may_be_a_listeners(base):
         known = known._replace(unused=known.unused or "no listener has this for itself")
     is_fixed = base != key and (base not in foreign.PER_LISTENER or known.dynamic is Dynamic.READ_ONLY)
     return _entry(known._replace(name=key), found[0].value, tuple(found), read_only=is_fixed)

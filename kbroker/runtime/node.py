@@ -35,12 +35,14 @@ from kbroker.config import (
     ConfigError,
     Given,
     Listeners,
+    listener_limits,
     listeners_after,
     resolve_broker,
     resolve_listeners,
 )
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.config.listeners import Listener
+from kbroker.config.settings import INT_MAX
 from kbroker.core import Core
 from kbroker.log.checkpoints import format_uuid
 from kbroker.log.cleaner.cleaner import BeginCompaction
@@ -56,7 +58,7 @@ from kbroker.runtime.disk_pool import THREADS, DiskPool
 from kbroker.runtime.embedded import EmbeddedStore, Run
 from kbroker.runtime.loading import Loading, Show
 from kbroker.runtime.loop import Loop
-from kbroker.runtime.server import Limits, Server, bound_socket
+from kbroker.runtime.server import Limits, ListenerLimits, Server, bound_socket
 from kbroker.runtime.store_file import StoreMissingError, find_store
 from kbroker.runtime.tree_file import DamagedError
 from kbroker.timing import Scheduler
@@ -144,6 +146,7 @@ class Node:
         self.layers = BrokerLayers(static=static, alone={} if self._is_in_cluster else ONE_BROKER)
         self.config: BrokerConfig = resolve_broker(self.layers)
         self.listeners = resolve_listeners(self.config)
+        self._limits_of_listeners = limits_of_listeners(self.layers, self.listeners)
         self._sasl = [each.name for each in self.listeners.bound if each.protocol.startswith("SASL_")]
         self._check_logins()
         self.paths = [_full(path) for path in self.config.log_dirs or [self.config.log_dir] if path]
@@ -558,7 +561,7 @@ class Node:
         if self._sasl:
             self._take_logins(configs, look_up)
         self.core = host.make_core(broker, clock.now_ms())
-        self.server = Server(loop, self.core, clock, self._pool, _limits(self.config, host.shares))
+        self.server = Server(loop, self.core, clock, self._pool, self._limits(configs))
         self._receive = deliver
         if self._monitored is not None:
             from kbroker.runtime.monitoring import Monitoring
@@ -566,10 +569,31 @@ class Node:
             self._monitoring = Monitoring(loop, self.core, self.server, self._monitored)
         self._follow_settings(configs)
 
+    def _limits(self, configs: Configs) -> Limits:
+        """What the server takes of its clients; listeners' own limits that make no sense are passed by, with a line."""
+        config = configs.broker
+        try:
+            self._limits_of_listeners = limits_of_listeners(configs.layers, self.listeners)
+        except ConfigError as error:
+            log.error("limits of listeners stay as they were: %s", "; ".join(error.lines))
+        return Limits(
+            max_frame_bytes=config.socket_request_max_bytes,
+            max_connections=config.max_connections,
+            max_connections_per_ip=config.max_connections_per_ip,
+            max_connections_per_ip_overrides=_counts_by_address(config.max_connections_per_ip_overrides),
+            idle_ms=config.connections_max_idle_ms,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            held_bytes=config.queued_max_request_bytes,
+            most_sockets=self._host.shares.sockets,
+            creation_rate=config.max_connection_creation_rate,
+            rate_windows=(config.quota_window_num, config.quota_window_size_seconds),
+            of_listeners=self._limits_of_listeners,
+        )
+
     def _follow_settings(self, configs: Configs) -> None:
         """Do as the settings say when they change."""
-        broker, shares = self.broker, self._host.shares
-        broker.on(BrokerConfigChanged, lambda fact, now_ms: self.server.limit(_limits(configs.broker, shares)))
+        broker = self.broker
+        broker.on(BrokerConfigChanged, lambda fact, now_ms: self.server.limit(self._limits(configs)))
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self._pool.allow(self._disk_threads(configs.broker)))
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self._advertise(configs.broker))
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self.reload_tls())
@@ -650,19 +674,14 @@ def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:
         list(pool.map(lambda task: task(), tasks))
 
 
-def _limits(config: BrokerConfig, shares: Shares) -> Limits:
-    return Limits(
-        max_frame_bytes=config.socket_request_max_bytes,
-        max_connections=config.max_connections,
-        max_connections_per_ip=config.max_connections_per_ip,
-        max_connections_per_ip_overrides=_counts_by_address(config.max_connections_per_ip_overrides),
-        idle_ms=config.connections_max_idle_ms,
-        send_buffer_bytes=config.socket_send_buffer_bytes,
-        held_bytes=config.queued_max_request_bytes,
-        most_sockets=shares.sockets,
-        creation_rate=config.max_connection_creation_rate,
-        rate_windows=(config.quota_window_num, config.quota_window_size_seconds),
-    )
+def limits_of_listeners(layers: BrokerLayers, listeners: Listeners) -> dict[str, ListenerLimits]:
+    """Those that have limits of their own. Raises: ConfigError."""
+    found = {each.name: listener_limits(layers, each.name) for each in listeners.bound}
+    return {
+        name: ListenerLimits(own.get("max.connections", INT_MAX), own.get("max.connection.creation.rate", INT_MAX))
+        for name, own in found.items()
+        if own
+    }
 
 
 def _counts_by_address(text: str) -> dict[str, int]:

@@ -11,7 +11,7 @@ import errno
 import logging
 import socket
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -58,6 +58,13 @@ LEAST_BUFFER_BYTES = 4096  # of a socket: where that is refused, it is not for b
 SHARED_MS = 10  # regions are sent in small portions after a request was found waiting
 
 
+class ListenerLimits(NamedTuple):
+    """Of one listener: listener.name.NAME.max.connections and .max.connection.creation.rate."""
+
+    max_connections: int = INT_MAX
+    creation_rate: int = INT_MAX
+
+
 class Limits(NamedTuple):
     """What a server takes from its clients. Names and defaults are those of server.properties."""
 
@@ -71,6 +78,7 @@ class Limits(NamedTuple):
     most_sockets: int = 1 << 20  # no setting: how many descriptors there are for clients
     creation_rate: int = INT_MAX  # max.connection.creation.rate
     rate_windows: tuple[int, int] = (11, 1)  # quota.window.num, quota.window.size.seconds
+    of_listeners: Mapping[str, ListenerLimits] = {}  # those that have their own, besides
 
 
 def bound_socket(host: str, port: int, *, receive_buffer_bytes: int) -> socket.socket:
@@ -148,7 +156,8 @@ class Server:
         self._settling = False
         self._closed = False
         self._delayed: set[socket.socket] = set()  # who came too fast, to be hung up on
-        self._creation: Rate | None = None
+        self._creation: dict[str, Rate] = {}  # of all, under "", and of listeners that have their own limit
+        self._by_listener: Counter[str] = Counter()
         self._count_new()
         self.accepted = self.refused = 0  # connections
         self.bytes_in = self.bytes_out = 0
@@ -191,15 +200,16 @@ class Server:
 
     def _count_new(self) -> None:
         """How fast connections may be made, if that is limited."""
-        rate = self._limits.creation_rate
-        if rate == INT_MAX:
-            self._creation = None
-        elif self._creation is not None:
-            self._creation.set_bound(rate)
-        else:
+        limits = self._limits
+        rates = {"": limits.creation_rate} | {name: own.creation_rate for name, own in limits.of_listeners.items()}
+        before, self._creation = self._creation, {}
+        for name, bound in rates.items():
+            if bound == INT_MAX:
+                continue
             from kbroker.broker.rates import Rate, Windows  # most brokers take what comes
 
-            self._creation = Rate(Windows(*self._limits.rate_windows), rate)
+            rate = self._creation[name] = before.get(name) or Rate(Windows(*limits.rate_windows), bound)
+            rate.set_bound(bound)
 
     def settle(self) -> None:
         """After every event: write what other connections' answers became ready, and set the timer again."""
@@ -272,7 +282,7 @@ class Server:
 
     def connections(self) -> Counter[str]:
         """How many are open, by listener."""
-        return Counter(channel.session.listener for channel in self._connections)
+        return +self._by_listener
 
     def close(self) -> None:
         """Stop accepting, hang up on all clients, begin no more work for the disk."""
@@ -325,10 +335,14 @@ class Server:
                 self._welcome(name, sock, host, address[1])
             elif not self._comes_too_fast(sock, host):
                 self._welcome(name, sock, host, address[1])
-                wait_ms = self._creation.record(1, self.clock.now_ms()) if self._creation is not None else 0
-                if wait_ms:
+                if self._creation and (wait_ms := self._wait_after_new(name)):
                     self._pause(name, listening, min(wait_ms / 1000, self._limits.rate_windows[1]))
                     return
+
+    def _wait_after_new(self, listener: str) -> int:
+        """How long the next connection has to wait, in ms: no longer than until another second has begun to count."""
+        rates = [self._creation[each] for each in ("", listener) if each in self._creation]
+        return max((rate.record(1, self.clock.now_ms()) for rate in rates), default=0)
 
     def _comes_too_fast(self, sock: socket.socket, host: str) -> bool:
         """Whether an address connects faster than it may (KIP-612): it is hung up on, and has to wait for that."""
@@ -359,7 +373,7 @@ class Server:
 
     def _welcome(self, name: str, sock: socket.socket, host: str, port: int) -> None:
         control = name == self._control_listener
-        refusal = self._refusal(host, control)
+        refusal = self._refusal(name, host, control)
         if refusal:
             self.refused += 1
             log.warning("refused a connection of %s on listener %s: %s", host, name, refusal)
@@ -382,6 +396,7 @@ class Server:
         connection = Connection(self, transport, channel, host, self.clock.now_ms())
         self._connections[channel] = connection
         self._by_ip[host] += 1
+        self._by_listener[name] += 1
         self.accepted += 1
         if control:
             self.prefer(connection)
@@ -390,13 +405,16 @@ class Server:
         if self._sweep_timer.due_s is None:
             self._sweep_later()
 
-    def _refusal(self, host: str, control: bool) -> str:
+    def _refusal(self, listener: str, host: str, control: bool) -> str:
         """Why not, or nothing. The control plane is not shut out by clients: max.connections is not its limit."""
         limits = self._limits
         if len(self._connections) >= limits.max_connections and not control:
             return f"max.connections={limits.max_connections} are open"
         if len(self._connections) >= limits.most_sockets and not control:
             return f"{limits.most_sockets} are open, the other descriptors (ulimit -n) are for the logs"
+        own = limits.of_listeners.get(listener)
+        if own is not None and self._by_listener[listener] >= own.max_connections:
+            return f"listener.name.{listener.lower()}.max.connections={own.max_connections} are open"
         most = limits.max_connections_per_ip_overrides.get(host, limits.max_connections_per_ip)
         if self._by_ip[host] >= most:
             return f"max.connections.per.ip={most} are open from this address"
@@ -521,6 +539,7 @@ class Server:
         if self._connections.pop(channel, None) is None:
             return
         self._reads_much.discard(connection.fd)
+        self._by_listener[channel.session.listener] -= 1
         self._by_ip[connection.peer_host] -= 1
         if not self._by_ip[connection.peer_host]:
             del self._by_ip[connection.peer_host]

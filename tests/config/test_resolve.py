@@ -23,6 +23,7 @@ from kbroker.config import (
     describe_broker,
     describe_topic,
     foreign,
+    listener_limits,
     resolve_broker,
     resolve_topic,
     warnings,
@@ -401,6 +402,25 @@ def test_what_is_set_for_all_shows_no_default_beside_it() -> None:
     layers = BrokerLayers(dynamic_default={"remote.fetch.max.wait.ms": "7"})
     (found,) = describe_all_brokers(layers)
     assert found.synonyms == (Synonym("remote.fetch.max.wait.ms", "7", Source.DYNAMIC_DEFAULT_BROKER_CONFIG),)
+
+
+def test_a_listeners_own_limits_beat_no_ones_but_its_own() -> None:
+    given = {
+        "listener.name.a.max.connections": Given("7", "file"),
+        "listener.name.b.max.connection.creation.rate": Given("9", "file"),
+    }
+    layers = BrokerLayers(static=given, dynamic_default={"listener.name.a.max.connections": "8"})
+    assert listener_limits(layers, "A") == {"max.connections": 8}
+    assert listener_limits(layers, "B") == {"max.connection.creation.rate": 9}
+    assert listener_limits(layers, "C") == {}
+    assert warnings({**given, "listeners": Given("A://:1,B://:2", "file")}) == []
+
+
+def test_a_listeners_own_limit_that_is_no_number_is_refused_by_its_whole_name() -> None:
+    layers = BrokerLayers(static={"listener.name.a.max.connections": Given("many", "file")})
+    with pytest.raises(ConfigError) as caught:
+        listener_limits(layers, "A")
+    assert caught.value.lines == ["listener.name.a.max.connections=many: allowed: a 32-bit integer, at least 0 (file)"]
 
 
 def test_a_listeners_own_setting_shows_under_its_whole_name() -> None:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from kbroker.broker.jobs import Errand
-from kbroker.runtime.server import HANDSHAKES_PER_TURN, bound_socket
+from kbroker.runtime.server import HANDSHAKES_PER_TURN, ListenerLimits, bound_socket
 from kbroker.runtime.ssl_transport import SCRATCH_BYTES, SslTransport
 from tests.certificates import Authority
 from tests.runtime.loopback import LIMITS, Loopback, is_closed, running
@@ -165,6 +165,34 @@ def test_beyond_the_rate_of_new_connections_they_wait() -> None:
         began_s = time.monotonic()
         socket.create_connection(("127.0.0.1", here.ports["PLAINTEXT"])).close()
         here.until(lambda: here.server.accepted == 12)
+        assert time.monotonic() - began_s > 0.5
+
+
+def test_a_listener_may_have_limits_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    """KIP-402."""
+    with running(LIMITS._replace(of_listeners={"OTHER": ListenerLimits(max_connections=1)})) as here:
+        here.listen("OTHER")
+        kept, refused = here.connect("OTHER"), here.connect("OTHER")
+        assert (is_closed(kept), is_closed(refused), is_closed(here.connect())) == (False, True, False)
+        assert ["listener.name.other.max.connections=1 are open" in line for line in warnings(caplog)] == [True]
+        kept.close()
+        here.until(lambda: here.core.gone != [])
+        assert not is_closed(here.connect("OTHER"))
+
+
+def test_a_listeners_own_rate_of_new_connections_holds_up_no_other() -> None:
+    """KIP-612."""
+    with running(LIMITS._replace(of_listeners={"OTHER": ListenerLimits(creation_rate=1)})) as here:
+        here.listen("OTHER")
+        for _ in range(11):
+            here.connect("OTHER")
+        here.until(lambda: here.server.accepted == 11)
+        began_s = time.monotonic()
+        socket.create_connection(("127.0.0.1", here.ports["OTHER"])).close()
+        here.connect()
+        here.until(lambda: here.server.accepted == 12)
+        assert time.monotonic() - began_s < 0.5
+        here.until(lambda: here.server.accepted == 13)
         assert time.monotonic() - began_s > 0.5
 
 
