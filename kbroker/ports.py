@@ -378,8 +378,9 @@ BROKER_SOFTWARE = "kbroker"
 
 CONTROL, TO_CONTROLLER, IN_SYNC, FETCHER = "control", "to-controller", "in-sync", "fetcher"
 MARKERS, TRANSACTIONS = "markers", "transactions"
+SHARE_STATE, DEAD_LETTERS = "share-state", "dead-letters"
 """Purposes of connections: what a controller says, and is asked; replication; what coordinators of transactions say,
-and ask.
+and ask; what share coordinators are asked, and records for the dead letter queues of share groups.
 
 In-sync sets have a connection of their own: they go to the control plane's listener, where a controller has one.
 Further fetchers to one broker are `fetcher-1`, `fetcher-2` and so on.

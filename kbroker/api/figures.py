@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kbroker import __version__
 from kbroker.api.routes import SERVED
-from kbroker.broker.coordinator_types import GROUP, TRANSACTION
+from kbroker.broker.coordinator_types import GROUP, SHARE, TRANSACTION
 from kbroker.metadata.entities import desanitized
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
@@ -371,7 +371,24 @@ def _transactions(broker: Broker) -> Iterator[Family]:
     yield single("kbroker_partitions_with_open_transactions", "gauge", "Replicas with undecided records.", open_here)
 
 
+def _share_groups(broker: Broker) -> Iterator[Family]:
+    shards = list(broker.share_coordinator.runtime.shards.values())
+    kept = sum(len(shard.states) for shard in shards if not shard.loading)
+    text = "Share-partitions whose state is kept here."
+    yield single("kbroker_share_states", "gauge", text, kept)
+    share = broker.share_partitions_in_use
+    led = [] if share is None else [each for each in share.led if each.state is not None]
+    text = "Share-partitions of the partitions that this broker leads."
+    yield single("kbroker_share_partitions", "gauge", text, len(led))
+    in_flight = sum(each.state.end_offset - each.state.start_offset for each in led if each.state is not None)
+    text = "Records of share groups that are in flight: acquired, or behind others that are."
+    yield single("kbroker_share_records_in_flight", "gauge", text, in_flight)
+    sessions = 0 if share is None else len(share.sessions)
+    yield single("kafka_server_sharesessioncache_sharesessionscount", "gauge", "Share sessions.", sessions)
+
+
 OF_COORDINATORS: dict[int, Callable[[Broker], Iterator[Family]]] = {
     GROUP.key_type: _groups,
     TRANSACTION.key_type: _transactions,
+    SHARE.key_type: _share_groups,
 }

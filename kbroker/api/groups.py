@@ -19,7 +19,7 @@ from kbroker.api.chunks import in_pieces, in_portions, is_break, jointly
 from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
 from kbroker.broker.authorizer import Operation, ResourceType
-from kbroker.broker.coordinator_types import COORDINATOR_TYPES, create_if_missing
+from kbroker.broker.coordinator_types import COORDINATOR_TYPES, SHARE, create_if_missing, is_share_key
 from kbroker.config.limits import (
     ELEMENTS_PER_REQUEST,
     GROUPS_DELETED_AT_ONCE,
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     Partition = TypeVar("Partition", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 BATCHED_SINCE = 4  # FindCoordinator: several keys a request
+SHARE_SINCE = 6  # FindCoordinator (KIP-932)
 MESSAGE_SINCE = 6  # of DescribeGroups
 HAS_ERROR_SINCE, MANY_GROUPS_SINCE = 2, 8  # OffsetFetch
 TOPIC_IDS_SINCE = 10  # OffsetCommit, OffsetFetch
@@ -118,7 +119,7 @@ def _find_many(request: FindCoordinatorRequest, call: Call) -> InSlices:
 
 def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
     kind, plane = COORDINATOR_TYPES.get(key_type), call.broker.plane
-    if kind is None:
+    if kind is None or (kind is SHARE and (call.version < SHARE_SINCE or not is_share_key(key))):
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST)
     kind.prepare(plane)
     if create_if_missing(kind.topic, plane, mutation_charge(call)):
@@ -527,6 +528,9 @@ def _ask_to_find(request: FindCoordinatorRequest, asking: Asking) -> Left:
     """What is coordinated: DESCRIBE of each group or transactional id."""
     kind, call = COORDINATOR_TYPES.get(request.key_type), asking.call
     if kind is None:
+        return request
+    if kind is SHARE:
+        call.broker.auth_helper.require(call.session, Operation.CLUSTER_ACTION)
         return request
     resource = kind.resource
     if call.version < BATCHED_SINCE:

@@ -102,6 +102,13 @@ SERVED: dict[int, Served] = {
     66: Served("ListTransactions", "transactions", 0, 1),
     67: Served("AllocateProducerIds", "control", 0, 0),
     75: Served("DescribeTopicPartitions", "metadata", 0, 0),
+    78: Served("ShareFetch", "share_fetch", 1, 2),
+    79: Served("ShareAcknowledge", "share_fetch", 1, 2),
+    83: Served("InitializeShareGroupState", "share_group_state", 0, 0),
+    84: Served("ReadShareGroupState", "share_group_state", 0, 0),
+    85: Served("WriteShareGroupState", "share_group_state", 0, 1),
+    86: Served("DeleteShareGroupState", "share_group_state", 0, 0),
+    87: Served("ReadShareGroupStateSummary", "share_group_state", 0, 1),
 }
 """By API key."""
 

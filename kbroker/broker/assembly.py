@@ -38,6 +38,7 @@ from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.broker.facts import FactQueue
+    from kbroker.broker.share_partitions import SharePartitions
     from kbroker.broker.transaction_markers import TransactionMarkers
     from kbroker.config import BrokerConfig
     from kbroker.log.cleaner.cleaner import BeginCompaction
@@ -148,6 +149,7 @@ def assemble(
         replicas,
         coordinators,
         make_markers,
+        lambda: _share_partitions(broker, requester),
         partitions,
         FetchSessions(config.max_incremental_fetch_session_cache_slots, random),
         clock,
@@ -158,6 +160,12 @@ def assemble(
     )
     _add_parts(broker, requester, world)
     return broker
+
+
+def _share_partitions(broker: Broker, requester: Requester) -> SharePartitions:
+    from kbroker.broker.share_partitions import SharePartitions  # most brokers have no share groups
+
+    return SharePartitions(broker, requester)
 
 
 def _add_parts(broker: Broker, requester: Requester, world: Surroundings) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from kbroker.broker.authorizer import AuthHelper
 from kbroker.broker.cold_reads import ColdReads
-from kbroker.broker.coordinator_types import GROUP, TRANSACTION
+from kbroker.broker.coordinator_types import GROUP, SHARE, TRANSACTION
 from kbroker.broker.counters import Counters
 from kbroker.broker.decompression import Decompression
 from kbroker.broker.facts import BrokerConfigChanged, JobDone, QuotasChanged, Touched
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kbroker.broker.log_background import LogBackground
     from kbroker.broker.logins import Logins
     from kbroker.broker.session import Session
+    from kbroker.broker.share_partitions import SharePartitions
     from kbroker.broker.transaction_markers import TransactionMarkers
     from kbroker.broker.transaction_partitions import TransactionPartitions
     from kbroker.config import BrokerConfig
@@ -66,6 +67,7 @@ class Broker:
         replicas: ReplicaManager,
         coordinators: Mapping[int, LateCoordinator],
         make_markers: Callable[[], TransactionMarkers],
+        make_share_partitions: Callable[[], SharePartitions],
         transaction_partitions: TransactionPartitions,
         fetch_sessions: FetchSessions,
         clock: Clock,
@@ -86,6 +88,9 @@ class Broker:
         self.transaction_runtime: Runtime[TransactionShard] = self._transactions.runtime
         self._make_markers = make_markers
         self._markers: TransactionMarkers | None = None
+        self.share_coordinator = coordinators[SHARE.key_type]
+        self._make_share_partitions = make_share_partitions
+        self._share_partitions: SharePartitions | None = None
         self.transaction_partitions = transaction_partitions
         self.fetch_sessions = fetch_sessions
         self.clock = clock
@@ -146,6 +151,20 @@ class Broker:
         return self._markers
 
     @property
+    def share_partitions(self) -> SharePartitions:
+        """What partitions led here are to share groups; a part from the first ShareFetch on."""
+        if self._share_partitions is None:
+            share = self._share_partitions = self._make_share_partitions()
+            self.add(share)
+            self.add(share.requests)
+        return self._share_partitions
+
+    @property
+    def share_partitions_in_use(self) -> SharePartitions | None:
+        """The same, for who looks at them; None if there was no ShareFetch yet."""
+        return self._share_partitions
+
+    @property
     def alter_log_dirs(self) -> AlterLogDirs:
         """Replicas on their way between log directories; a part from the first of them on."""
         return self._alter_log_dirs or self._load_alter_log_dirs()
@@ -202,6 +221,10 @@ class Broker:
         if markers is not None and markers.uncommitted:
             for partition in touched:
                 markers.moved(partition, self.clock.now_ms())
+        share = self._share_partitions
+        if share is not None and share.awaits_dead_letters:
+            for partition in touched:
+                share.moved(partition, self.clock.now_ms())
         return touched
 
     @property
@@ -231,7 +254,12 @@ class Broker:
     # -- clients
 
     def disconnected(self, session: Session) -> None:
-        """A client has gone. Its group memberships outlive its connection, and so do its fetch sessions if they may."""
+        """A client has gone. Its group memberships outlive its connection, and so do its fetch sessions if they may.
+
+        Share sessions do not.
+        """
         self.fetch_sessions.disconnected(session)
+        if self._share_partitions is not None:
+            self._share_partitions.disconnected(session)
         if self.logins is not None:
             self.logins.disconnected(session)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.broker.authorizer import ResourceType
 from kbroker.controller.admin import FROM_BROKER, NewTopic
-from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kbroker.metadata.cache import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     RecordKinds: TypeAlias = Mapping[int, tuple[type[Message], type[Message]]]
     """The classes of key and value, by the version of the key."""
+
+
+UUID_CHARACTERS = 22  # of an id in Kafka's spelling
 
 
 class Parts(NamedTuple):
@@ -109,12 +112,31 @@ def _load_transactions(parts: Parts) -> Loaded:
     )
 
 
+def _load_share_states(parts: Parts) -> Loaded:
+    from kbroker.share.share_coordinator import ShareCoordinator
+    from kbroker.share.share_shard import ShareShard
+
+    runtime, store, configs, image = parts.runtime, parts.store, parts.configs, parts.image
+    return Loaded(
+        ShareCoordinator(runtime),
+        lambda partition, epoch: ShareShard(
+            partition, epoch, store, lambda: configs.broker, image, store.delete_records_before
+        ),
+    )
+
+
 def _group_records() -> RecordKinds:
     from kbroker.groups.kinds import RECORDS
     from protocol.messages.stored import OffsetCommitKey, OffsetCommitValue
 
     offsets = dict.fromkeys((0, 1), (OffsetCommitKey, OffsetCommitValue))
     return offsets | {key_type: classes for load in RECORDS.values() for key_type, classes in load().items()}
+
+
+def _share_records() -> RecordKinds:
+    from kbroker.share.share_records import RECORDS
+
+    return RECORDS
 
 
 def _transaction_records() -> RecordKinds:
@@ -161,9 +183,35 @@ TRANSACTION = CoordinatorType(
     _load_transactions,
     _transaction_records,
 )
-COORDINATOR_TYPES = {each.key_type: each for each in (GROUP, TRANSACTION)}
+SHARE = CoordinatorType(
+    2,
+    ResourceType.CLUSTER,
+    "share-partition",
+    logging.getLogger("kbroker.share"),
+    SHARE_GROUP_STATE,
+    lambda config: config.share_coordinator_state_topic_num_partitions,
+    lambda config: config.share_coordinator_state_topic_replication_factor,
+    lambda config: {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
+        "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+        "retention.ms": "-1",
+    },
+    lambda config: config.share_coordinator_state_topic_compression_codec,
+    lambda plane: None,
+    _load_share_states,
+    _share_records,
+)
+COORDINATOR_TYPES = {each.key_type: each for each in (GROUP, TRANSACTION, SHARE)}
 """By the key type of FindCoordinator."""
 BY_TOPIC = {each.topic: each for each in COORDINATOR_TYPES.values()}
+
+
+def is_share_key(key: str) -> bool:
+    """Whether this names a share-partition: "group:topic id:partition", of which a group's id may have colons."""
+    *groups, topic_id, partition = key.split(":") if key.count(":") >= 2 else ("", "", "")
+    return bool(":".join(groups)) and len(topic_id) == UUID_CHARACTERS and partition.isdecimal()
 
 
 # -- topics

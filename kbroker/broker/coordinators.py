@@ -10,8 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kbroker.broker.coordinator_types import Parts
-from kbroker.broker.facts import JointPart, Reply
-from kbroker.broker.transaction_partitions import Question
+from kbroker.broker.facts import PartialAnswer, Reply
 from kbroker.coordinator import Runtime, TopicStore
 from kbroker.metadata.cache import MetadataDelta
 from kbroker.metadata.store import decode_topic, topic_path
@@ -192,7 +191,7 @@ def answers(tell: Tell) -> Callable[[CoordinatorReply], None]:
     """Where a coordinator's replies go: to the core, or into an answer that several make together."""
 
     def answer(reply: CoordinatorReply) -> None:
-        whole = reply.call.answered(reply.response) if isinstance(reply.call, JointPart | Question) else Reply(*reply)
+        whole = reply.call.answered(reply.response) if isinstance(reply.call, PartialAnswer) else Reply(*reply)
         if whole is not None:
             tell(whole)
 

@@ -79,7 +79,17 @@ class Joint:
         return self._make()
 
 
-class JointPart:
+class PartialAnswer:
+    """What a coordinator is asked by something that is no request: it is told the answer, and makes something of it."""
+
+    __slots__ = ()
+
+    def answered(self, response: Message | None) -> object | None:
+        """The answer is there; returns a fact to be told, if there is one."""
+        raise NotImplementedError
+
+
+class JointPart(PartialAnswer):
     """The place of one of the answers that a Joint waits for."""
 
     __slots__ = ("_joint", "_take")

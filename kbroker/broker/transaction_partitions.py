@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
+from kbroker.broker.facts import PartialAnswer
 from kbroker.coordinator import Caller
 from kbroker.metadata.cache import TRANSACTION_STATE
 from kbroker.ports import TRANSACTIONS, PeerAnswer
@@ -63,7 +64,7 @@ OF_TRANSACTION = frozenset(
 """What a coordinator says of a transaction, and its client is told."""
 
 
-class Question:
+class Question(PartialAnswer):
     """Whether a transaction has these partitions, or to add them. codes: the answer, None while it is under way."""
 
     __slots__ = ("adds", "codes", "done", "name", "partitions", "producer")

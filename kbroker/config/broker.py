@@ -718,6 +718,97 @@ class BrokerConfig(Settings):
         False, doc="Whether all clients may do everything with a resource that no access rule is about."
     )
 
+    # --- share groups (KIP-932)
+    group_share_session_timeout_ms: Int = setting(
+        45_000, at_least(1), doc="How long a member of a share group may be silent."
+    )
+    group_share_min_session_timeout_ms: Int = setting(
+        45_000, at_least(1), doc="Shortest session timeout that may be set for a share group."
+    )
+    group_share_max_session_timeout_ms: Int = setting(
+        60_000, at_least(1), doc="Longest session timeout that may be set for a share group."
+    )
+    group_share_heartbeat_interval_ms: Int = setting(
+        5000, at_least(1), doc="How often members of share groups are told to send heartbeats."
+    )
+    group_share_min_heartbeat_interval_ms: Int = setting(
+        5000, at_least(1), doc="Shortest heartbeat interval that may be set for a share group."
+    )
+    group_share_max_heartbeat_interval_ms: Int = setting(
+        15_000, at_least(1), doc="Longest heartbeat interval that may be set for a share group."
+    )
+    group_share_max_share_sessions: Int = setting(2000, at_least(1), doc="Share sessions that the broker remembers.")
+    group_share_partition_max_record_locks: Int = setting(
+        2000, between(100, 10_000), doc="Records of a partition in flight, for a share group that sets none."
+    )
+    group_share_min_partition_max_record_locks: Int = setting(
+        100, between(100, 2000), doc="Fewest record locks that may be set for a share group."
+    )
+    group_share_max_partition_max_record_locks: Int = setting(
+        4000, between(2000, 10_000), doc="Most record locks that may be set for a share group."
+    )
+    group_share_delivery_count_limit: Int = setting(
+        5, between(2, 10), doc="How often a record is delivered, for a share group that sets no limit."
+    )
+    group_share_min_delivery_count_limit: Int = setting(
+        2, between(2, 5), doc="Lowest limit of deliveries that may be set for a share group."
+    )
+    group_share_max_delivery_count_limit: Int = setting(
+        10, between(5, 25), doc="Highest limit of deliveries that may be set for a share group."
+    )
+    group_share_record_lock_duration_ms: Int = setting(
+        30_000, between(1000, HOUR_MS), doc="How long a record is a member's, for a share group that sets no time."
+    )
+    group_share_min_record_lock_duration_ms: Int = setting(
+        15_000, between(1000, 30_000), doc="Shortest lock that may be set for a share group."
+    )
+    group_share_max_record_lock_duration_ms: Int = setting(
+        60_000, between(30_000, HOUR_MS), doc="Longest lock that may be set for a share group."
+    )
+    share_fetch_purgatory_purge_interval_requests: Int = setting(
+        1000, unused=NO_SWEEP, doc="Sweep of parked share fetches."
+    )
+    share_coordinator_state_topic_num_partitions: Int = setting(
+        50, at_least(1), doc="Partitions of __share_group_state when created."
+    )
+    share_coordinator_state_topic_replication_factor: Short = setting(
+        3, at_least(1), doc="Replicas of __share_group_state when created."
+    )
+    share_coordinator_state_topic_min_isr: Short = setting(
+        2, at_least(1), doc="min.insync.replicas of __share_group_state."
+    )
+    share_coordinator_state_topic_segment_bytes: Int = setting(
+        104_857_600, at_least(1), doc="Segment size of __share_group_state."
+    )
+    share_coordinator_state_topic_compression_codec: Int = setting(
+        0, between(0, 4), doc="Codec of __share_group_state: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."
+    )
+    share_coordinator_state_topic_prune_interval_ms: Int = setting(
+        5 * MINUTE_MS, at_least(1), doc="How often what is of no use any more goes from __share_group_state."
+    )
+    share_coordinator_cold_partition_snapshot_interval_ms: Int = setting(
+        5 * MINUTE_MS, at_least(1), doc="After how long a quiet share-partition gets a new snapshot."
+    )
+    share_coordinator_snapshot_update_records_per_snapshot: Int = setting(
+        500, between(0, 500), doc="Updates of a share-partition between two snapshots."
+    )
+    share_coordinator_write_timeout_ms: Int = setting(
+        5000, at_least(1), doc="How long a write of a share-partition's state may wait for its replicas."
+    )
+    share_coordinator_load_buffer_size: Int = setting(
+        5_242_880, at_least(1), unused=SLICES, doc="Bytes of __share_group_state read at a time when loading."
+    )
+    share_coordinator_threads: Int = setting(1, at_least(1), unused=ONE_THREAD, doc="Threads of the share coordinator.")
+    share_coordinator_append_linger_ms: Int = setting(
+        -1, at_least(-1), unused="a write is appended at once", doc="How long writes are gathered."
+    )
+    errors_deadletterqueue_topic_name_prefix: String = setting(
+        "dlq.", dynamic=CLUSTER_WIDE, doc="What the names of dead letter queues' topics begin with (KIP-1191)."
+    )
+    errors_deadletterqueue_auto_create_topics_enable: Boolean = setting(
+        False, dynamic=CLUSTER_WIDE, doc="Whether dead letter queues' topics are made when they are needed."
+    )
+
     # --- accepted: Java's threads, sweeps, plugins
     num_network_threads: Int = setting(
         3, at_least(1), dynamic=CLUSTER_WIDE, unused=ONE_THREAD, doc="Threads for the network."
@@ -842,7 +933,7 @@ class BrokerConfig(Settings):
 # Keys of Apache's broker for parts that this broker does not have; named once at start, not shown to clients.
 FOREIGN_PREFIXES = (
     "sasl.", "listener.name.", "zookeeper.", "controller.quorum.", "metadata.", "remote.", "rlmm.", "rsm.",
-    "group.consumer.", "group.share.", "group.streams.", "group.coordinator.", "share.", "kafka.metrics.", "metrics.",
+    "group.consumer.", "group.streams.", "group.coordinator.", "kafka.metrics.", "metrics.",
     "internal.metadata.", "log.local.retention.", "telemetry.", "confluent.",
 )  # fmt: skip
 FOREIGN_KEYS = frozenset((
@@ -916,6 +1007,11 @@ def contradictions(config: BrokerConfig) -> list[str]:
             f"group.min.session.timeout.ms={config.group_min_session_timeout_ms}: allowed: at most "
             f"group.max.session.timeout.ms ({config.group_max_session_timeout_ms})",
         ),
+        *_within(config, "group.share", "session.timeout.ms"),
+        *_within(config, "group.share", "heartbeat.interval.ms"),
+        *_within(config, "group.share", "partition.max.record.locks"),
+        *_within(config, "group.share", "delivery.count.limit"),
+        *_within(config, "group.share", "record.lock.duration.ms"),
         (
             config.replica_fetch_wait_max_ms <= min(config.replica_socket_timeout_ms, config.replica_lag_time_max_ms),
             f"replica.fetch.wait.max.ms={config.replica_fetch_wait_max_ms}: allowed: at most replica.socket.timeout.ms "
@@ -923,3 +1019,17 @@ def contradictions(config: BrokerConfig) -> list[str]:
         ),
     ]
     return [line for holds, line in rules if not holds]
+
+
+def _within(config: BrokerConfig, family: str, name: str) -> list[tuple[bool, str]]:
+    """That a group's own value may be between a minimum and a maximum, and the broker's is."""
+
+    def value(key: str) -> int:
+        found: int = getattr(config, key.replace(".", "_"))
+        return found
+
+    least, given, most = (value(f"{family}.{bound}{name}") for bound in ("min.", "", "max."))
+    return [
+        (least <= most, f"{family}.max.{name}={most}: allowed: at least {family}.min.{name} ({least})"),
+        (least <= given <= most, f"{family}.{name}={given}: allowed: {least} to {most}"),
+    ]

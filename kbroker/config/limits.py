@@ -226,6 +226,9 @@ MANY_PARTITIONS = 500
 PARTITIONS_PER_FETCH = 50_000
 PARTITIONS_IN_FETCH_SESSIONS = 200_000  # of all clients; from a sixteenth on, large sessions go with their connections
 
+# In one share session. Each that is fetched from is loaded, and takes some 10 us to look at.
+PARTITIONS_PER_SHARE_SESSION = 2_000
+
 # How long a broker's request waits for the metadata store to say whether it is one: a controller that was elected a
 # moment ago is not known yet. Longer than the store takes, shorter than a controller waits for an answer.
 PERMISSION_PATIENCE_MS = 10_000

@@ -43,6 +43,8 @@ ONE_BROKER: Mapping[str, str] = {
     "offsets.topic.replication.factor": "1",  # as many as there are brokers
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
 }
 
 

@@ -67,6 +67,9 @@ class TopicConfig(Settings):
         broker="log.cleaner.delete.retention.ms",
         doc="How long a deleted key's tombstone stays.",
     )
+    errors_deadletterqueue_group_enable: Boolean = setting(
+        False, doc="Whether groups may have this topic as their dead letter queue (KIP-1191)."
+    )
     file_delete_delay_ms: Long = setting(
         60_000,
         at_least(0),

@@ -189,6 +189,13 @@ class TopicStore:
         """See Store."""
         return self._replicas.storage_error(self._replicas.find(self.topic, partition), error)
 
+    def delete_records_before(self, partition: int, offset: int) -> None:
+        """Move the start of a partition's log up, as its leader; what cannot be done is done another time."""
+        try:
+            self._replicas.find(self.topic, partition).delete_records(offset)
+        except KafkaError:
+            return
+
     def high_watermark(self, partition: int) -> int:
         """See Store."""
         try:

@@ -26,7 +26,8 @@ LEADER_DURING_DELETE = -2
 """The leader that UpdateMetadata names for a partition that is being deleted."""
 
 CONSUMER_OFFSETS, TRANSACTION_STATE = "__consumer_offsets", "__transaction_state"
-INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})  # of Apache 3.9
+SHARE_GROUP_STATE = "__share_group_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})  # of Apache 3.9
 
 
 CLUSTER_TOLD = "the cluster is told"

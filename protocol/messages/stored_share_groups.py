@@ -1,9 +1,9 @@
 """Records that brokers keep of share groups: in `__share_group_state`, and in `__consumer_offsets` (KIP-932).
 
-In front of a key stands an int16 that tells its kind. In `__share_group_state`: 0 a snapshot of a share-partition,
-1 what has changed since; each snapshot makes the updates before it superfluous. In `__consumer_offsets`: 10 a member,
-11 a group's epoch, 12 its target's epoch, 13 a member's target, 14 what a member has, 15 which share-partitions have
-begun. A value has its version in front (`stored.encode_versioned`).
+In front of a key stands an int16 that tells its kind, and is the only version of its class. In `__share_group_state`:
+0 a snapshot of a share-partition, 1 what has changed since; each snapshot makes the updates before it superfluous. In
+`__consumer_offsets`: 10 a member, 11 a group's epoch, 12 its target's epoch, 13 a member's target, 14 what a member
+has, 15 which share-partitions have begun. A value has its version in front (`stored.encode_versioned`).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class StoredStateBatch(Struct):
     delivery_count: Int16
 
 
-class ShareUpdateKey(Message, versions="0", flexible="none"):
+class ShareUpdateKey(Message, versions="1", flexible="none"):
     """Which share-partition an update is of.
 
     Versions:
-      0  introduced by KIP-932
+      1  introduced by KIP-932
     """
 
     group_id: String
@@ -77,11 +77,11 @@ class ShareUpdateValue(Message, versions="0", flexible="0+"):
     state_batches: Array[StoredStateBatch]
 
 
-class ShareGroupMemberMetadataKey(Message, versions="0", flexible="none"):
+class ShareGroupMemberMetadataKey(Message, versions="10", flexible="none"):
     """Which member of a share group.
 
     Versions:
-      0  introduced by KIP-932
+      10  introduced by KIP-932
     """
 
     group_id: String
@@ -101,11 +101,11 @@ class ShareGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
     subscribed_topic_names: Array[String]
 
 
-class ShareGroupMetadataKey(Message, versions="0", flexible="none"):
+class ShareGroupMetadataKey(Message, versions="11", flexible="none"):
     """Which share group.
 
     Versions:
-      0  introduced by KIP-932
+      11  introduced by KIP-932
     """
 
     group_id: String
@@ -122,11 +122,11 @@ class ShareGroupMetadataValue(Message, versions="0", flexible="0+"):
     metadata_hash: Int64  # of the topics; 0 unknown
 
 
-class ShareGroupTargetAssignmentMetadataKey(Message, versions="0", flexible="none"):
+class ShareGroupTargetAssignmentMetadataKey(Message, versions="12", flexible="none"):
     """Which share group's target.
 
     Versions:
-      0  introduced by KIP-932
+      12  introduced by KIP-932
     """
 
     group_id: String
@@ -144,11 +144,11 @@ class ShareGroupTargetAssignmentMetadataValue(Message, versions="0", flexible="0
     assignment_timestamp: Int64 = tagged(0, since=0, default=0, ignorable=True)
 
 
-class ShareGroupTargetAssignmentMemberKey(Message, versions="0", flexible="none"):
+class ShareGroupTargetAssignmentMemberKey(Message, versions="13", flexible="none"):
     """Which member's target.
 
     Versions:
-      0  introduced by KIP-932
+      13  introduced by KIP-932
     """
 
     group_id: String
@@ -172,11 +172,11 @@ class ShareTargetTopicPartition(Struct):
     partitions: Array[Int32]
 
 
-class ShareGroupCurrentMemberAssignmentKey(Message, versions="0", flexible="none"):
+class ShareGroupCurrentMemberAssignmentKey(Message, versions="14", flexible="none"):
     """Which member.
 
     Versions:
-      0  introduced by KIP-932
+      14  introduced by KIP-932
     """
 
     group_id: String
@@ -196,11 +196,11 @@ class ShareGroupCurrentMemberAssignmentValue(Message, versions="0", flexible="0+
     assigned_partitions: Array[ShareTargetTopicPartition]
 
 
-class ShareGroupStatePartitionMetadataKey(Message, versions="0", flexible="none"):
+class ShareGroupStatePartitionMetadataKey(Message, versions="15", flexible="none"):
     """Which share group.
 
     Versions:
-      0  introduced by KIP-932
+      15  introduced by KIP-932
     """
 
     group_id: String

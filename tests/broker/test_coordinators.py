@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker.api.figures import OF_COORDINATORS
-from kbroker.broker.coordinator_types import COORDINATOR_TYPES, CoordinatorType, topic_on_demand
+from kbroker.broker.coordinator_types import COORDINATOR_TYPES, SHARE, CoordinatorType, topic_on_demand
 from kbroker.broker.coordinators import CoordinatorPart, Counted, count_partitions
 from kbroker.metadata.cache import INTERNAL_TOPICS, MetadataDelta
 from kbroker.metadata.store import Assignment, TopicInfo, encode_topic
@@ -130,5 +130,6 @@ def test_each_type_of_coordinator_is_a_part_with_metrics_and_an_internal_topic(k
     part = world.broker.coordinators[kind.key_type]
     assert (part.topic, kind.topic in INTERNAL_TOPICS, kind.key_type in OF_COORDINATORS) == (kind.topic, True, True)
     made = topic_on_demand(kind.topic, world.broker.config)
-    assert (made.partitions, made.configs["cleanup.policy"]) == (kind.partitions(world.broker.config), "compact")
+    policy = "delete" if kind is SHARE else "compact"  # KIP-932: its updates are no last word on their key
+    assert (made.partitions, made.configs["cleanup.policy"]) == (kind.partitions(world.broker.config), policy)
     assert kind.records()

@@ -161,6 +161,7 @@ OWN_CHOICE = {
     "console.schema.registry.url",
     "kbroker.metrics.listener",  # unknown to Kafka, as is the next
     "kbroker.zookeeper.sasl.jaas.config",
+    "group.share.partition.max.record.locks",  # 2000 since share groups are general; 3.9 had them for a first look
     "leader.replication.throttled.rate",  # exist only dynamically, DescribeConfigs never lists them
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",

@@ -15,7 +15,12 @@ from protocol.messages.topics import (
     CreatePartitionsTopic,
     CreateTopicsRequest,
 )
-from tests.e2e import control_exchanges, login_exchanges, transaction_exchanges  # noqa: F401 - they add their exchanges
+from tests.e2e import (  # noqa: F401 - they add their exchanges
+    control_exchanges,
+    login_exchanges,
+    share_exchanges,
+    transaction_exchanges,
+)
 from tests.e2e.exchanges import EXCHANGES
 from tests.e2e.world import World
 from tests.processes import CONTROL_LISTENER, BrokerProcess

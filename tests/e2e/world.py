@@ -32,7 +32,7 @@ from tests.processes import Client, within
 NODE = 1
 NONE = ErrorCode.NONE
 PATIENCE_S = 20.0
-OF_BROKERS = (4, 5, 6, 7, 24, 56, 67)  # AddPartitionsToTxn among them: since version 4 it is theirs
+OF_BROKERS = (4, 5, 6, 7, 24, 56, 67, 83, 84, 85, 86, 87)  # AddPartitionsToTxn among them: since version 4 it is theirs
 
 
 class Topic(NamedTuple):

@@ -32,7 +32,12 @@ from kbroker.api.routes import ROUTES, load
 from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST
 from protocol.headers import parse_request_header, skip_tags
 from protocol.message import DecodeError
-from tests.e2e import control_exchanges, login_exchanges, transaction_exchanges  # noqa: F401 - they add their exchanges
+from tests.e2e import (  # noqa: F401 - they add their exchanges
+    control_exchanges,
+    login_exchanges,
+    share_exchanges,
+    transaction_exchanges,
+)
 from tests.e2e.exchanges import EXCHANGES
 from tests.e2e.world import World
 from tests.frames import framed
