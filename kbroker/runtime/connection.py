@@ -105,6 +105,9 @@ class Owner(Protocol):
     def shake_later(self, go_on: Callable[[], None]) -> None:
         """Go on with a handshake, when others have had their turn."""
 
+    def note_failed_handshake(self, connection: Connection, kind: str) -> None:
+        """One is over before its time; kind: of what failed, empty where the client has left."""
+
     def gathered(self, connection: Connection, size: int) -> None:
         """A connection holds so many bytes of a frame that is not whole yet."""
 
@@ -227,7 +230,7 @@ class Connection:
                 self._wait_writable()
             return ()
         except OSError as error:
-            self.close(error.strerror or str(error))
+            self.close(error.strerror or str(error), getattr(error, "kind", ""))
             return ()
         if size == 0:
             self._end_of_input()
@@ -605,8 +608,8 @@ class Connection:
         elif self._backlog or self._rest or not self._reading:
             self._pace()
 
-    def close(self, reason: str) -> None:
-        """Hang up at once. reason: for the log; empty when the client left by itself."""
+    def close(self, reason: str, kind: str = "") -> None:
+        """Hang up at once. reason: for the log; empty when the client left by itself. kind: of a failed handshake."""
         if self.closed:
             return
         self.closed = True
@@ -616,4 +619,6 @@ class Connection:
         self._queue.clear()
         self._forget()
         self._transport.close()
+        if not self._transport.is_shaken:
+            self._server.note_failed_handshake(self, kind)
         self._server.gone(self, reason)

@@ -7,14 +7,13 @@ slower than `ssl_transport.py`. Files are read and sent as there, for Python has
 
 from __future__ import annotations
 
-import errno
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kbroker.runtime.platform import PROTOCOLS_OVER_TCP
-from kbroker.runtime.ssl_transport import PORTION_BYTES, RECORD_BYTES, send_pieces, why_no_tls
+from kbroker.runtime.ssl_transport import PORTION_BYTES, RECORD_BYTES, TlsError, send_pieces
 from kbroker.runtime.transport import WantReadError, WantWriteError
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class KernelSslTransport:
             return size
         except ssl.SSLError as error:
             if not size:
-                raise ConnectionAbortedError(errno.ECONNABORTED, why_no_tls(error)) from None
+                raise TlsError(error) from None
         return size
 
     def send(self, data: Buffer, /) -> int:
@@ -100,7 +99,7 @@ class KernelSslTransport:
             if not taken:
                 raise WantReadError from None
         except ssl.SSLError as error:
-            raise ConnectionAbortedError(errno.ECONNABORTED, why_no_tls(error)) from None
+            raise TlsError(error) from None
         return taken
 
     def sendmsg(self, buffers: Iterable[Buffer], ancillary: tuple[()], flags: int, /) -> int:

@@ -60,5 +60,15 @@ def _sockets(server: Server) -> Iterator[Family]:
     )
     yield single(f"{stem}connection_creation_total", "counter", "Connections that were accepted.", server.accepted)
     yield single("kbroker_connections_refused_total", "counter", "Connections beyond a limit.", server.refused)
+    if server.failed_handshakes:
+        yield Family(
+            "kbroker_handshakes_failed_total",
+            "counter",
+            "Handshakes of TLS that came to nothing.",
+            [
+                Sample(count, (("listener", listener), ("reason", kind)))
+                for (listener, kind), count in sorted(server.failed_handshakes.items())
+            ],
+        )
     yield single(f"{stem}incoming_byte_total", "counter", "Bytes received.", server.bytes_in)
     yield single(f"{stem}outgoing_byte_total", "counter", "Bytes sent.", server.bytes_out)

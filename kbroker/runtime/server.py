@@ -123,8 +123,8 @@ def _most_held(limits: Limits) -> int:
 class Server:
     """All sockets of one broker, on one event loop.
 
-    accepted, refused: how many connections, for those who count. bytes_in, bytes_out: over all connections, sizes of
-    frames among them.
+    accepted, refused: how many connections, for those who count. failed_handshakes: by listener and kind. bytes_in,
+    bytes_out: over all connections, sizes of frames among them.
     """
 
     def __init__(self, loop: Loop, core: Core, clock: Clock, pool: DiskPool, limits: Limits) -> None:
@@ -160,6 +160,7 @@ class Server:
         self._by_listener: Counter[str] = Counter()
         self._count_new()
         self.accepted = self.refused = 0  # connections
+        self.failed_handshakes: Counter[tuple[str, str]] = Counter()
         self.bytes_in = self.bytes_out = 0
         self._running = 0  # jobs for the disk that are under way
         self._sweep_timer = loop.timer(self.sweep)
@@ -434,6 +435,10 @@ class Server:
         if self._to_shake:
             self.loop.at_rest(self._shake_some)
 
+    def note_failed_handshake(self, connection: Connection, kind: str) -> None:
+        """For those who count: one is over before its time."""
+        self.failed_handshakes[connection.channel.session.listener, kind or "closed"] += 1
+
     def _await_handshake(self, connection: Connection) -> None:
         self._shaking.append((self.clock.now_ms() + HANDSHAKE_MS, connection))
         if self._shake_timer.due_s is None:
@@ -445,7 +450,7 @@ class Server:
         while shaking and (shaking[0][0] <= now_ms or shaking[0][1].is_shaken):
             connection = shaking.popleft()[1]
             if not connection.is_shaken:
-                connection.close(f"no TLS handshake within {HANDSHAKE_MS} ms")
+                connection.close(f"no TLS handshake within {HANDSHAKE_MS} ms", "timeout")
         if shaking:
             self._shake_timer.set((shaking[0][0] - now_ms) / 1000)
 

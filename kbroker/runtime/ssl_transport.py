@@ -205,7 +205,7 @@ class SslTransport:
         """Tell the peer, and say why."""
         with suppress(OSError):
             self._flushed()
-        return ConnectionAbortedError(errno.ECONNABORTED, why_no_tls(error))
+        return TlsError(error)
 
     def close(self) -> None:
         """Hang up, with the word of TLS for it."""
@@ -259,23 +259,39 @@ def send_pieces(buffers: Iterable[Buffer], flags: int, send: Callable[[Buffer, i
     return total
 
 
+NO_TLS, VERSION, CIPHER, CERTIFICATE, NAME, PEER, OTHER = (
+    "no_tls", "version", "cipher", "certificate", "name", "peer", "other"
+)  # fmt: skip
+"""Kinds of failures, for those who count them. NAME: no rule gives the client one. PEER: it ended TLS by itself."""
 REASONS = {
-    "HTTP_REQUEST": "it speaks HTTP, no TLS",
-    "HTTPS_PROXY_REQUEST": "it speaks HTTP, no TLS",
-    "WRONG_VERSION_NUMBER": "it speaks no TLS: its security.protocol may be PLAINTEXT",
-    "UNSUPPORTED_PROTOCOL": "its version of TLS is none of ssl.enabled.protocols",
-    "NO_SHARED_CIPHER": "it has none of our cipher suites",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate, and ssl.client.auth=required",
+    "HTTP_REQUEST": (NO_TLS, "it speaks HTTP, no TLS"),
+    "HTTPS_PROXY_REQUEST": (NO_TLS, "it speaks HTTP, no TLS"),
+    "WRONG_VERSION_NUMBER": (NO_TLS, "it speaks no TLS: its security.protocol may be PLAINTEXT"),
+    "UNSUPPORTED_PROTOCOL": (VERSION, "its version of TLS is none of ssl.enabled.protocols"),
+    "NO_SHARED_CIPHER": (CIPHER, "it has none of our cipher suites"),
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": (CERTIFICATE, "it shows no certificate, and ssl.client.auth=required"),
 }
+
+
+class TlsError(ConnectionAbortedError):
+    """TLS with a peer has failed, or it is refused for who it is. kind: NO_TLS and its like."""
+
+    def __init__(self, why: ssl.SSLError | str) -> None:
+        self.kind, text = (NAME, why) if isinstance(why, str) else _kind_and_words(why)
+        super().__init__(errno.ECONNABORTED, text)
 
 
 def why_no_tls(error: ssl.SSLError) -> str:
     """Why a handshake failed, or a connection after it, for a person."""
+    return _kind_and_words(error)[1]
+
+
+def _kind_and_words(error: ssl.SSLError) -> tuple[str, str]:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not taken: {error.verify_message}"
+        return CERTIFICATE, f"its certificate is not taken: {error.verify_message}"
     reason = error.reason or ""
     if reason in REASONS:
         return REASONS[reason]
     if "ALERT" in reason:
-        return f"it ended TLS: {reason.split('ALERT_')[-1].replace('_', ' ').lower()}"
-    return f"TLS failed: {(reason or str(error)).replace('_', ' ').lower()}"
+        return PEER, f"it ended TLS: {reason.split('ALERT_')[-1].replace('_', ' ').lower()}"
+    return OTHER, f"TLS failed: {(reason or str(error)).replace('_', ' ').lower()}"

@@ -14,7 +14,6 @@ ssl.cipher.suites of a listener counts at once; and a broker that is alone need 
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import ssl
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING
 from kbroker.broker.session import Principal
 from kbroker.config import BrokerLayers, ConfigError, ListenerConfig, Listeners, resolve_broker, resolve_listener
 from kbroker.runtime.platform import secret_file
-from kbroker.runtime.ssl_transport import SCRATCH_BYTES, SslTransport, why_no_tls
+from kbroker.runtime.ssl_transport import SCRATCH_BYTES, SslTransport, TlsError, why_no_tls
 from kbroker.security.certificates import Certificate, java_name, read_certificate
 from kbroker.security.cipher_suites import TLS_1_3, openssl_name
 from kbroker.security.principal_rules import PrincipalRules
@@ -151,7 +150,7 @@ class ListenerTls:
             user = self.rules.name_of(name)
             if user is None:
                 why = f"no rule of {self.named.named('ssl.principal.mapping.rules')} applies to {name}"
-                raise ConnectionAbortedError(errno.ECONNABORTED, why)
+                raise TlsError(why)
             session.principal = Principal("User", user)
 
 

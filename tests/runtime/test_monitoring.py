@@ -33,6 +33,7 @@ class Numbers:
     """Of a server that nobody connects to."""
 
     accepted = refused = bytes_in = bytes_out = 0
+    failed_handshakes = {("SSL", "peer"): 1}  # noqa: RUF012
 
     def connections(self) -> dict[str, int]:
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import ssl
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -147,6 +149,31 @@ def test_a_certificate_is_demanded(authority: Authority, tmp_path: Path) -> None
         assert not is_refused(broker.port, authority.context(authority.store(authority.make("CN=me"))))
         assert is_refused(broker.port, authority.context())
         wait_for("it shows no certificate, and ssl.client.auth=required", broker)
+
+
+def test_failed_handshakes_are_counted_by_reason(authority: Authority, tmp_path: Path) -> None:
+    with socket.create_server((HOST, 0)) as free:
+        metrics = free.getsockname()[1]
+    settings = authority.settings(ssl_client_auth="required", ssl_enabled_protocols="TLSv1.3")
+    with BrokerProcess(tmp_path, kbroker_metrics_listener=f"{HOST}:{metrics}", **settings) as broker:
+        assert is_refused(broker.port, authority.context())
+        assert is_refused(broker.port, authority.context(maximum_version=ssl.TLSVersion.TLSv1_2))
+        assert is_refused(broker.port, Authority(tmp_path / "other").context())
+        with socket.create_connection((HOST, broker.port), PATIENCE_S) as connection:
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            connection.settimeout(PATIENCE_S)
+            while connection.recv(1 << 16):
+                pass
+        socket.create_connection((HOST, broker.port), PATIENCE_S).close()
+
+        def counted() -> dict[str, int]:
+            page = urlopen(f"http://{HOST}:{metrics}/metrics", timeout=PATIENCE_S).read().decode()
+            name = r'kbroker_handshakes_failed_total\{listener="SSL",reason="(\w+)"\} (\d+)'
+            return {reason: int(count) for reason, count in re.findall(name, page)}
+
+        until = time.monotonic() + PATIENCE_S
+        while counted() != {"certificate": 1, "version": 1, "peer": 1, "no_tls": 1, "closed": 1}:
+            assert time.monotonic() < until, (counted(), broker.log)
 
 
 def test_sighup_loads_a_certificate_again_for_connections_to_come(authority: Authority, tmp_path: Path) -> None:
