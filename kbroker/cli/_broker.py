@@ -262,6 +262,10 @@ def _run(start: Start, static: dict[str, Given], began: float, secured: Secured 
     console_at = static["console.listener"].text.strip() if "console.listener" in static else ""
 
     def started(node: Node) -> None:
+        if secured is not None:
+            from kbroker.runtime.secure import renew
+
+            node.renew_by(lambda: renew(secured.folder))
         text = _summary_line if as_json else _summary
         announce(text(node, time.monotonic() - began, secured, console.url if console is not None else None))
         if start.ready_lines:

@@ -62,6 +62,7 @@ from kbroker.runtime.server import Limits, ListenerLimits, Server, bound_socket
 from kbroker.runtime.store_file import StoreMissingError, find_store
 from kbroker.runtime.tree_file import DamagedError
 from kbroker.timing import Scheduler
+from kbroker.usage import UsageError
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker")
 
 MOST_NAMED = 5  # partitions in one line
+DAY_S = 24 * 3600.0
 STORE_RETRY_S = 1.0  # after a failure to write it
 FIRST_NODE_ID = 1
 CLUSTER_ID_BYTES = 16
@@ -160,6 +162,8 @@ class Node:
         self._monitored: socket.socket | None = None
         self._monitoring: Monitoring | None = None
         self._tls = self._load_tls()
+        self._renew: Callable[[], Sequence[str]] = tuple
+        self._next_day = loop.timer(self.look_at_certificates)
         self._is_open = self._is_ending = self._is_loaded = False
         self._receive: Callable[[object], None] = _ignore  # what the store and the peers post
         self._peers: SocketPeers | None = None  # made with the first request to another broker
@@ -311,6 +315,8 @@ class Node:
         if self._is_open or self._is_ending:
             return
         self._is_open = True
+        if self._tls is not None:
+            self._next_day.set(DAY_S)
         for listener in self.listeners.bound:
             name, tls = listener.name, self._tls if listener.protocol.endswith("SSL") else None
             self.server.accept_from(
@@ -325,6 +331,24 @@ class Node:
         """Read certificates again that files may have others of now; nothing happens where there is no TLS."""
         if self._tls is not None:
             self._tls.reload(self.broker.plane.configs.layers)
+
+    def renew_by(self, renew: Callable[[], Sequence[str]]) -> None:
+        """What makes certificates again that near their end, asked once a day. It returns what was made, in words."""
+        self._renew = renew
+
+    def look_at_certificates(self) -> None:
+        """Once a day: have those made again that end soon, if they are ours, and say which do all the same."""
+        assert self._tls is not None
+        self._next_day.set(DAY_S)
+        try:
+            made = self._renew()
+        except (OSError, UsageError) as error:
+            log.error("certificates cannot be made again: %s", error)
+        else:
+            if made:
+                log.info("near its end, and made again: %s", ", ".join(made))
+                self.reload_tls()
+        self._tls.warn_of_ends()
 
     @property
     def tls_by(self) -> str:
@@ -373,6 +397,7 @@ class Node:
 
     def _hang_up(self) -> None:
         self._is_ending = True
+        self._next_day.cancel()
         if self._peers is not None:
             self._peers.close()
         self.server.close()

@@ -13,8 +13,9 @@ and take over into a server.properties; a broker knows nothing of this module.
 | secure-admin.properties | a client's settings, with the admin's password | 600 |
 | secure.properties | the broker's settings, with the password by which it logs in at other brokers | 600 |
 
-A certificate is made again when a third of its life is left, or when the broker has another name; the authority when it
-would end before a certificate that it signs.
+A certificate is made again when a third of its life is left, at a start and while the broker runs, or when the broker
+has another name; the authority when it would end before a certificate that it signs, at a start alone: clients have to
+trust the new one.
 """
 
 from __future__ import annotations
@@ -110,6 +111,30 @@ def secure(folder: str, *, protocol: str = "SASL_SSL", listeners: str, hosts: Se
     settings = {"listeners": listeners, **_settings(folder, protocol, password)}
     _write(f"{folder}/{SETTINGS_FILE}", _as_text(settings).encode())
     return Secured(folder, protocol, settings, password, made, is_new)
+
+
+def renew(folder: str) -> list[str]:
+    """Make certificates again that are near their end, by the authority that there is, for the same names.
+
+    Returns: what was made, in words. Raises: OSError; UsageError.
+    """
+    from cryptography import x509
+
+    now, made = datetime.now(UTC), []
+    authority = _read(folder, AUTHORITY_FILE, AUTHORITY_KEY_FILE)
+    if authority is None:
+        raise UsageError(f"{folder}/{AUTHORITY_KEY_FILE}: not there, so that no certificate can be made again")
+    days = min(CERTIFICATE_DAYS, (authority.certificate.not_valid_after_utc - now).days)
+    for file in (BROKER_FILE, CLIENT_FILE):
+        pair = _read(folder, file, file)
+        if pair is None or not _is_near_end(pair.certificate, now):
+            continue
+        (named, *_) = pair.certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+        subject = named.value if isinstance(named.value, str) else BROKER
+        fresh = _signed(subject, authority, _names_of(pair.certificate), days, now)
+        _write(f"{folder}/{file}", _key_text(fresh) + _text(fresh) + _text(authority))
+        made.append(f"a certificate of {subject}")
+    return made
 
 
 def _settings(folder: str, protocol: str, password: str) -> dict[str, str]:
@@ -326,6 +351,16 @@ def _read(folder: str, certificate: str, key: str) -> _Pair | None:
 def _is_near_end(certificate: x509.Certificate, now: datetime) -> bool:
     life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
     return certificate.not_valid_after_utc - now < RENEWED_AT * life
+
+
+def _names_of(certificate: x509.Certificate) -> list[str]:
+    from cryptography import x509
+
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [str(each.value) for each in found]
 
 
 def _has(certificate: x509.Certificate, names: list[str]) -> bool:

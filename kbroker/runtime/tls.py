@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker.tls")
 
 WARNED_DAYS = 30  # before a certificate ends
+REPLACED_BY = "put another in its place, and send SIGHUP (kill -HUP), or set the same path again by kbroker configs"
 VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 MOST_STEPS = 10  # of a handshake with oneself
 
@@ -213,6 +214,11 @@ class Tls:
                 self._sessions[place] = context, ended.session
 
         return SslTransport(sock, make, _by_its_address, self._scratch, keep)
+
+    def warn_of_ends(self) -> None:
+        """Say which certificates end soon, or have ended, a line each."""
+        for each in self._loaded.values():
+            _warn_of_end(each)
 
     # -- changes
 
@@ -430,8 +436,16 @@ def _warn_of_end(tls: ListenerTls) -> None:
     own, now = tls.own, datetime.now(UTC)
     setting, days = tls.named.named(_key_setting(tls.named.config)), (own.not_after - now).days
     if now >= own.not_after:
-        log.warning("%s: the certificate %s has expired on %s: clients refuse it", setting, own.name, own.not_after)
+        log.warning(
+            "%s: the certificate %s has expired on %s: clients refuse it; %s",
+            setting,
+            own.name,
+            own.not_after,
+            REPLACED_BY,
+        )
     elif now < own.not_before:
         log.warning("%s: the certificate %s counts from %s on: clients refuse it", setting, own.name, own.not_before)
     elif days < WARNED_DAYS:
-        log.warning("%s: the certificate %s expires in %d days, on %s", setting, own.name, days, own.not_after)
+        log.warning(
+            "%s: the certificate %s expires in %d days, on %s; %s", setting, own.name, days, own.not_after, REPLACED_BY
+        )

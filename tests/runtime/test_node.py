@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import select
@@ -42,6 +43,7 @@ from protocol.messages.groups import (
 )
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from tests.certificates import Authority
 from tests.processes import Client
 from tests.requests import VERSIONS
 
@@ -271,6 +273,37 @@ def test_the_logs_are_closed_before_a_stop_waits_for_names(
 def test_a_stop_leaves_the_mark_of_a_clean_one(tmp_path: Path, loop: Loop) -> None:
     serving(tmp_path, loop).stop()
     assert marker(tmp_path)
+
+
+def test_certificates_near_their_end_are_made_again_and_used(
+    tmp_path: Path, loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path / "authority")
+    store = authority.store(authority.make("CN=broker", days=5), "own.pem")
+    settings = authority.settings(ssl_keystore_location=str(store), listeners="SSL://127.0.0.1:0")
+    node = serving(tmp_path / "data", loop, **settings)
+    assert node._tls is not None
+    node.look_at_certificates()
+    assert sum("expires in 4 days" in each for each in caplog.messages) == 2  # at the start, and now
+    first = node._tls._loaded["SSL"].own
+
+    def renew() -> list[str]:
+        authority.store(authority.make("CN=broker"), "own.pem")
+        return ["a certificate"]
+
+    node.renew_by(renew)
+    caplog.clear()
+    node.look_at_certificates()
+    assert node._tls._loaded["SSL"].own.not_after > first.not_after
+    assert not any("expires in" in each for each in caplog.messages)
+
+    def fail() -> list[str]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    node.renew_by(fail)
+    node.look_at_certificates()
+    assert "certificates cannot be made again: [Errno 28] No space left on device" in caplog.text
+    node.stop()
 
 
 def test_a_kill_leaves_no_mark(tmp_path: Path, loop: Loop) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from kbroker.properties import parse_properties
 from kbroker.runtime import secure as secured
 from kbroker.runtime.client_security import context_of
-from kbroker.runtime.secure import Secured, put_admin, secure
+from kbroker.runtime.secure import AUTHORITY_FILE, BROKER_FILE, Secured, put_admin, renew, secure
 from kbroker.security.client import client_security
 from kbroker.usage import UsageError
 
@@ -101,6 +102,37 @@ def test_a_certificate_is_renewed_before_it_ends(
     changed = {name for name, data in files(tmp_path).items() if before[name] != data}
     assert ("secure-broker.pem" in changed) == renewed
     assert ("secure-authority.pem" in changed) == (days == 3300)
+
+
+@pytest.mark.parametrize(("days", "renewed"), [(200, False), (300, True), (3500, True)])
+def test_while_it_runs_only_certificates_are_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, renewed: bool
+) -> None:
+    secure(str(tmp_path), protocol="SSL", listeners="SSL://127.0.0.1:9092", hosts=["broker.example"])
+    before = files(tmp_path)
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(UTC) + timedelta(days=days)
+
+    monkeypatch.setattr(secured, "datetime", Later)
+    said = renew(str(tmp_path))
+    changed = {name for name, data in files(tmp_path).items() if before[name] != data}
+    assert said == (["a certificate of broker", "a certificate of admin"] if renewed else [])
+    assert changed == ({"secure-broker.pem", "secure-client.pem"} if renewed else set())
+    assert stat.S_IMODE((tmp_path / "secure-broker.pem").stat().st_mode) == 0o600
+    own, ca = (x509.load_pem_x509_certificate((tmp_path / each).read_bytes()) for each in (BROKER_FILE, AUTHORITY_FILE))
+    own.verify_directly_issued_by(ca)
+    assert own.not_valid_after_utc <= ca.not_valid_after_utc
+    assert "broker.example" in str(own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+
+
+def test_without_the_authority_s_key_nothing_is_renewed(tmp_path: Path) -> None:
+    secure(str(tmp_path), listeners=HERE)
+    (tmp_path / "secure-authority.key").unlink()
+    with pytest.raises(UsageError, match=r"secure-authority\.key: not there"):
+        renew(str(tmp_path))
 
 
 def test_another_name_is_another_certificate_of_the_same_authority(tmp_path: Path) -> None:
