@@ -150,7 +150,7 @@ class Node:
         self.listeners = resolve_listeners(self.config)
         self._limits_of_listeners = limits_of_listeners(self.layers, self.listeners)
         self._sasl = [each.name for each in self.listeners.bound if each.protocol.startswith("SASL_")]
-        self._check_logins()
+        self._check_logins(self.layers)
         self.paths = [_full(path) for path in self.config.log_dirs or [self.config.log_dir] if path]
         self.ports: dict[str, int] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
@@ -178,15 +178,24 @@ class Node:
 
         return Tls(self.layers, self.listeners, in_cluster=self._is_in_cluster)
 
-    def _check_logins(self) -> None:
-        """Raises: ConfigError for a listener whose clients cannot log in."""
+    def _faults(self, layers: BrokerLayers) -> list[str]:
+        """Why changed settings cannot be used for TLS, or for logins, a line each."""
+        lines = [] if self._tls is None else self._tls.faults(layers)
+        try:
+            self._check_logins(layers)
+        except ConfigError as error:
+            lines += error.lines
+        return lines
+
+    def _check_logins(self, layers: BrokerLayers) -> None:
+        """Raises: ConfigError for a listener whose clients, or other brokers, cannot log in."""
         if self._sasl:
             from kbroker.config.sasl import peer_login, sasl_config  # most brokers have no such listener
 
-            enabled = {name: sasl_config(self.layers, name).mechanisms for name in self._sasl}
+            enabled = {name: sasl_config(layers, name).mechanisms for name in self._sasl}
             of_brokers = {self.listeners.inter_broker, self.listeners.control_plane or ""} & enabled.keys()
             for name in of_brokers if self._is_in_cluster else ():
-                mechanism = peer_login(self.layers, name).mechanism
+                mechanism = peer_login(layers, name).mechanism
                 if mechanism not in enabled[name]:
                     allowed = f"one of sasl.enabled.mechanisms of listener {name} ({', '.join(enabled[name])})"
                     raise ConfigError([f"sasl.mechanism.inter.broker.protocol={mechanism}: allowed: {allowed}"])
@@ -225,8 +234,8 @@ class Node:
 
     def _open(self, given_up: Callable[[], object]) -> bool:
         configs = Configs(self.layers)
-        if self._tls is not None:
-            configs.verify = self._tls.faults
+        if self._tls is not None or self._sasl:
+            configs.verify = self._faults
         introduction = self._meet_ensemble(given_up) if self._is_in_cluster else None
         try:
             if introduction is not None and not introduction.is_over:

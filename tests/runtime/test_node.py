@@ -48,6 +48,7 @@ from tests.processes import Client
 from tests.requests import VERSIONS
 
 PATIENCE_S = 5.0
+JAAS = 'x.PlainLoginModule required user_alice="sesame";'
 LOOPBACK = Given("PLAINTEXT://127.0.0.1:0", "the test")
 
 
@@ -303,6 +304,30 @@ def test_certificates_near_their_end_are_made_again_and_used(
     node.renew_by(fail)
     node.look_at_certificates()
     assert "certificates cannot be made again: [Errno 28] No space left on device" in caplog.text
+    node.stop()
+
+
+def test_settings_of_logins_that_make_no_sense_are_refused_at_run_time(tmp_path: Path, loop: Loop) -> None:
+    key = "listener.name.a.plain.sasl.jaas.config"
+    settings = {
+        "listeners": "A://127.0.0.1:0",
+        "listener.security.protocol.map": "A:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        key: JAAS,
+    }
+    node = serving(tmp_path, loop, **settings)
+    faults = node.broker.plane.configs.faults
+    assert faults({key: JAAS.replace("alice", "bob")}, per_broker=True) == []
+    for text, said in (
+        ("no module", f"{key}=[hidden]: no login module"),
+        ("", f"{key}: allowed: a PlainLoginModule"),
+        ("x.ScramLoginModule required", f"{key}=[hidden]: "),
+    ):
+        (line,) = faults({key: text}, per_broker=True)
+        assert line.startswith(said)
+        assert "sesame" not in line
+    (line,) = faults({"listener.name.a.sasl.enabled.mechanisms": "FOO"}, per_broker=True)
+    assert "'FOO'; allowed: PLAIN" in line
     node.stop()
 
 
