@@ -19,7 +19,8 @@ from kbroker.broker.facts import BrokerConfigChanged, HangUp, Reply
 from kbroker.broker.session import ANONYMOUS, Principal
 from kbroker.config.given import ConfigError
 from kbroker.config.limits import LOGINS_BESIDE
-from kbroker.config.sasl import OAUTHBEARER, UNSECURED_VALIDATOR, MechanismConfig, SaslConfig, sasl_config
+from kbroker.config.resolve import listener_prefix
+from kbroker.config.sasl import GSSAPI, OAUTHBEARER, UNSECURED_VALIDATOR, MechanismConfig, SaslConfig, sasl_config
 from kbroker.metadata.entities import EntitiesChanged, user_path
 from kbroker.security.login import (
     MIN_REAUTH_INTERVAL_MS,
@@ -147,6 +148,8 @@ class Logins:
             from kbroker.security.callbacks import load
 
             callback = load("sasl.server.callback.handler.class", mechanism.callback)
+        if mechanism.name == GSSAPI:
+            return _by_tickets(mechanism, sasl)
         if mechanism.name == OAUTHBEARER:
             from kbroker.security.oauthbearer import OAuthBearer
 
@@ -342,6 +345,25 @@ class Logins:
         if response is not None:
             self._tell(Reply(ticket, response))
         self._tell(HangUp(ticket, why))
+
+
+def _by_tickets(mechanism: MechanismConfig, sasl: SaslConfig) -> Make:
+    """The broker's end of GSSAPI. Raises: ConfigError."""
+    from kbroker.security.kerberos import Gssapi, Service
+    from kbroker.security.kerberos_names import KerberosNames
+
+    assert mechanism.module is not None, mechanism
+    options = mechanism.module.options
+    key = f"{listener_prefix(sasl.listener)}gssapi.sasl.jaas.config"
+    try:
+        service = Service(options["principal"], options["keyTab"])
+    except ValueError as error:
+        raise ConfigError([f"{key}: {error}"]) from None
+    try:
+        names = KerberosNames(sasl.config.sasl_kerberos_principal_to_local_rules, service.realm)
+    except ValueError as error:
+        raise ConfigError([f"sasl.kerberos.principal.to.local.rules: {error}"]) from None
+    return lambda: Gssapi(service.context(), names.user_of)
 
 
 def _require_jwt(listener: str) -> None:

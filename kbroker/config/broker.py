@@ -838,7 +838,7 @@ class BrokerConfig(Settings):
 
     # --- SASL: of all listeners that speak it, unless one has its own (listener.name.NAME. before the key)
     sasl_enabled_mechanisms: List = setting(
-        ("GSSAPI",), dynamic=PER_BROKER, doc="Ways to log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER."
+        ("GSSAPI",), dynamic=PER_BROKER, doc="Ways to log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI."
     )
     sasl_jaas_config: Password | None = setting(
         None,
@@ -885,6 +885,13 @@ class BrokerConfig(Settings):
     )
     sasl_oauthbearer_scope_claim_name: String = setting("scope", doc="The claim of a token that holds its scopes.")
     sasl_oauthbearer_sub_claim_name: String = setting("sub", doc="The claim of a token that holds the user's name.")
+
+    sasl_kerberos_service_name: String | None = setting(
+        None, dynamic=PER_BROKER, doc="Kerberos' name of the brokers: what stands first in their principals."
+    )
+    sasl_kerberos_principal_to_local_rules: List = setting(
+        ("DEFAULT",), dynamic=PER_BROKER, doc="Rules by which a principal of Kerberos becomes a user."
+    )
 
     # --- delegation tokens
     delegation_token_secret_key: Password | None = setting(

@@ -18,7 +18,6 @@ from kbroker.config.settings import (
     Class,
     Double,
     Int,
-    List,
     Long,
     Setting,
     Settings,
@@ -27,7 +26,7 @@ from kbroker.config.settings import (
     setting,
 )
 
-NO_KERBEROS = "there is no GSSAPI, and no login that Java refreshes"
+NO_REFRESH = "the broker takes tickets by its keytab, and has no login of Java's to refresh"
 NO_TIERS = "there is no tiered storage"
 
 _LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
@@ -61,34 +60,28 @@ class ForeignConfig(Settings):
         LONG_MAX, dynamic=CLUSTER_WIDE, unused=NO_TIERS, doc="Most bytes read from the tier a second."
     )
     sasl_kerberos_kinit_cmd: String = setting(
-        "/usr/bin/kinit", dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Path of kinit."
+        "/usr/bin/kinit", dynamic=PER_BROKER, unused=NO_REFRESH, doc="Path of kinit."
     )
     sasl_kerberos_min_time_before_relogin: Long = setting(
-        60_000, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Time between two refreshes of a ticket."
-    )
-    sasl_kerberos_principal_to_local_rules: List = setting(
-        ("DEFAULT",), dynamic=PER_BROKER, unused=NO_KERBEROS, doc="How names of principals become short ones."
-    )
-    sasl_kerberos_service_name: String | None = setting(
-        None, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Kerberos name of the brokers."
+        60_000, dynamic=PER_BROKER, unused=NO_REFRESH, doc="Time between two refreshes of a ticket."
     )
     sasl_kerberos_ticket_renew_jitter: Double = setting(
-        0.05, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Share of chance in the time of a renewal."
+        0.05, dynamic=PER_BROKER, unused=NO_REFRESH, doc="Share of chance in the time of a renewal."
     )
     sasl_kerberos_ticket_renew_window_factor: Double = setting(
-        0.8, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Share of a ticket's life after which it is renewed."
+        0.8, dynamic=PER_BROKER, unused=NO_REFRESH, doc="Share of a ticket's life after which it is renewed."
     )
     sasl_login_refresh_buffer_seconds: Short = setting(
-        300, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Time before its end in which a login is not refreshed."
+        300, dynamic=PER_BROKER, unused=NO_REFRESH, doc="Time before its end in which a login is not refreshed."
     )
     sasl_login_refresh_min_period_seconds: Short = setting(
-        60, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Least time between two refreshes of a login."
+        60, dynamic=PER_BROKER, unused=NO_REFRESH, doc="Least time between two refreshes of a login."
     )
     sasl_login_refresh_window_factor: Double = setting(
-        0.8, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Share of a login's life after which it is refreshed."
+        0.8, dynamic=PER_BROKER, unused=NO_REFRESH, doc="Share of a login's life after which it is refreshed."
     )
     sasl_login_refresh_window_jitter: Double = setting(
-        0.05, dynamic=PER_BROKER, unused=NO_KERBEROS, doc="Share of chance in the time of a refresh."
+        0.05, dynamic=PER_BROKER, unused=NO_REFRESH, doc="Share of chance in the time of a refresh."
     )
 
 

@@ -116,7 +116,7 @@ PER_LISTENER = ("ssl.", "sasl.")
 """What a listener may have of its own begins so, behind `listener.name.NAME.`,"""
 LIMITS_PER_LISTENER = ("max.connections", "max.connection.creation.rate")
 """or is one of these (KIP-402, KIP-612): beside the broker's."""
-MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer")
+MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
 PER_MECHANISM = (
     "sasl.jaas.config", "sasl.server.callback.handler.class", "sasl.login.callback.handler.class",
     "connections.max.reauth.ms",

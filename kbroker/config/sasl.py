@@ -5,7 +5,7 @@ the callback handlers and connections.max.reauth.ms), `listener.name.NAME.KEY`, 
 are in lower case there.
 
 Unlike Kafka: a login module may also stand for all mechanisms (sasl.jaas.config without a listener), which Kafka takes
-from a file of Java's instead; and GSSAPI is not served.
+from a file of Java's instead. With GSSAPI clients log in, but no broker at another.
 """
 
 from __future__ import annotations
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
     from kbroker.config.broker import BrokerConfig
 
-PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
+PLAIN, OAUTHBEARER, GSSAPI = "PLAIN", "OAUTHBEARER", "GSSAPI"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-SERVED_MECHANISMS = (PLAIN, *SCRAM, OAUTHBEARER)
+BETWEEN_BROKERS = (PLAIN, *SCRAM, OAUTHBEARER)
+SERVED_MECHANISMS = (*BETWEEN_BROKERS, GSSAPI)
+KERBEROS_EXAMPLE = (
+    'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="FILE" '
+    'principal="kafka/HOST@REALM";'
+)
 
 VALIDATOR = "OAuthBearerValidatorCallbackHandler"
 UNSECURED_VALIDATOR = "OAuthBearerUnsecuredValidatorCallbackHandler"
@@ -87,7 +92,7 @@ def _mechanism(layers: BrokerLayers, of_listener: ListenerConfig, name: str) -> 
             allowed = ", ".join(["module:function", *sorted(_KAFKAS.get(name, ()))])
             where = f"{prefix}sasl.server.callback.handler.class"
             raise ConfigError([f"{where}={callback}: allowed for {name}: {allowed}, or none"])
-    elif name in SCRAM:
+    elif name in (*SCRAM, GSSAPI):
         raise ConfigError([f"{prefix}sasl.server.callback.handler.class={callback}: allowed for {name}: none"])
     reauth = texts.get("connections.max.reauth.ms", str(config.connections_max_reauth_ms)).strip()
     if not reauth.isdecimal() or len(reauth) > 18:
@@ -95,11 +100,29 @@ def _mechanism(layers: BrokerLayers, of_listener: ListenerConfig, name: str) -> 
     if name == PLAIN and not callback.count(":") and module is None:
         allowed = 'a PlainLoginModule with user_NAME="PASSWORD" of each user, or sasl.server.callback.handler.class'
         raise ConfigError([f"{prefix}sasl.jaas.config: allowed: {allowed}"])
+    if name == GSSAPI:
+        _check_kerberos(of_listener, f"{prefix}sasl.jaas.config", module)
     if name == OAUTHBEARER and callback in ("", VALIDATOR) and not config.sasl_oauthbearer_jwks_endpoint_url:
         key = of_listener.named("sasl.oauthbearer.jwks.endpoint.url")
         allowed = f"where the keys are that sign tokens; or {prefix}sasl.server.callback.handler.class"
         raise ConfigError([f"{key}: allowed: {allowed}"])
     return MechanismConfig(name, module, callback, int(reauth))
+
+
+def _check_kerberos(of_listener: ListenerConfig, key: str, module: Module | None) -> None:
+    """Raises: ConfigError where it is not said which key the broker has, or which service it is."""
+    options = {} if module is None else module.options
+    if not options.get("keyTab") or not options.get("principal"):
+        raise ConfigError([f"{key}: allowed: {KERBEROS_EXAMPLE} or another sasl.enabled.mechanisms than GSSAPI"])
+    config = of_listener.config
+    setting = of_listener.named("sasl.kerberos.service.name")
+    given = [each for each in (config.sasl_kerberos_service_name, options.get("serviceName")) if each]
+    service = options["principal"].partition("@")[0].partition("/")[0]
+    if not given:
+        raise ConfigError([f"{setting}: allowed: {service}, which stands first in the principal of {key}"])
+    for each in given:
+        if each != service:
+            raise ConfigError([f"{setting}={each}: allowed: {service}, which stands first in the principal of {key}"])
 
 
 class PeerLogin(NamedTuple):
@@ -127,8 +150,8 @@ def peer_login(layers: BrokerLayers, listener: str) -> PeerLogin:
     """How a broker logs in at a listener of others that has this name. Raises: ConfigError."""
     of_listener = resolve_listener(layers, listener)
     config, mechanism = of_listener.config, of_listener.config.sasl_mechanism_inter_broker_protocol
-    if mechanism not in SERVED_MECHANISMS:
-        allowed = f"{', '.join(SERVED_MECHANISMS)}, for listener {listener}"
+    if mechanism not in BETWEEN_BROKERS:
+        allowed = f"{', '.join(BETWEEN_BROKERS)}, for listener {listener}"
         raise ConfigError([f"sasl.mechanism.inter.broker.protocol={mechanism}: allowed: {allowed}"])
     prefix = f"{listener_prefix(listener)}{mechanism.lower()}."
     texts: dict[str, str] = {}

@@ -395,7 +395,7 @@ def test_a_key_of_a_part_that_is_not_here_shows_what_was_set_and_that_it_has_no_
         ("60000", Source.DEFAULT_CONFIG),
     ]
     assert (found.value, found.read_only, found.type) == ("1000", False, ConfigType.LONG)
-    assert found.documentation.endswith("Has no effect here: there is no GSSAPI, and no login that Java refreshes.")
+    assert found.documentation.endswith("and has no login of Java's to refresh.")
 
 
 def test_what_is_set_for_all_shows_no_default_beside_it() -> None:

@@ -8,6 +8,7 @@ from kbroker.config import BrokerLayers, ConfigError, Given
 from kbroker.config.sasl import SaslConfig, peer_login, sasl_config
 
 PLAIN = 'PlainLoginModule required user_a="SECRET";'
+TICKETS = 'Krb5LoginModule required useKeyTab=true keyTab="/k" principal="kafka/host@REALM";'
 OF = "listener.name.a."
 
 
@@ -41,7 +42,16 @@ def test_what_is_nearer_to_the_mechanism_counts() -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({}, "sasl.enabled.mechanisms=GSSAPI: 'GSSAPI'; allowed: PLAIN, SCRAM-SHA-256"),
+        ({}, f"{OF}gssapi.sasl.jaas.config: allowed: com.sun.security.auth.module.Krb5LoginModule required"),
+        ({f"{OF}gssapi.sasl.jaas.config": TICKETS}, "sasl.kerberos.service.name: allowed: kafka, which stands first"),
+        (
+            {f"{OF}gssapi.sasl.jaas.config": TICKETS, "sasl.kerberos.service.name": "broker"},
+            "sasl.kerberos.service.name=broker: allowed: kafka, which stands first",
+        ),
+        (
+            {f"{OF}gssapi.sasl.jaas.config": TICKETS, "sasl.server.callback.handler.class": "a:b"},
+            f"{OF}gssapi.sasl.server.callback.handler.class=a:b: allowed for GSSAPI: none",
+        ),
         ({f"{OF}sasl.enabled.mechanisms": "FOO"}, f"{OF}sasl.enabled.mechanisms=FOO: 'FOO'; allowed: PLAIN"),
         ({"sasl.enabled.mechanisms": "PLAIN"}, f"{OF}plain.sasl.jaas.config: allowed: a PlainLoginModule"),
         (
