@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.api.authorization import authorized, by_address
 from kbroker.config.limits import ELEMENTS_AT_ONCE
+from kbroker.metadata.features import STREAMS_VERSION
 from protocol.errors import ErrorCode
 from protocol.headers import API_VERSIONS
 from protocol.message import LAST_VERSION, Message
@@ -109,6 +110,9 @@ SERVED: dict[int, Served] = {
     85: Served("WriteShareGroupState", "share_group_state", 0, 1),
     86: Served("DeleteShareGroupState", "share_group_state", 0, 0),
     87: Served("ReadShareGroupStateSummary", "share_group_state", 0, 1),
+    88: Served("StreamsGroupHeartbeat", "streams_groups", 0, 1, STREAMS_VERSION),
+    89: Served("StreamsGroupDescribe", "streams_groups", 0, 1, STREAMS_VERSION),
+    93: Served("StreamsGroupTopologyDescriptionUpdate", "streams_groups", 0, 0, STREAMS_VERSION),
 }
 """By API key."""
 

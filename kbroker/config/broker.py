@@ -362,6 +362,59 @@ class BrokerConfig(Settings):
         3000, doc="How long an empty group waits for more members before its first generation."
     )
     group_max_size: Int = setting(INT_MAX, at_least(1), doc="Most members in one group.")
+    group_streams_session_timeout_ms: Int = setting(
+        45_000,
+        at_least(1),
+        doc="How long a member of a streams group (KIP-1071) may be silent; a group may have its own.",
+    )
+    group_streams_min_session_timeout_ms: Int = setting(
+        45_000, at_least(1), doc="Shortest session timeout that may be set for a streams group."
+    )
+    group_streams_max_session_timeout_ms: Int = setting(
+        60_000, at_least(1), doc="Longest session timeout that may be set for a streams group."
+    )
+    group_streams_heartbeat_interval_ms: Int = setting(
+        5000, at_least(1), doc="How often members of a streams group send heartbeats; a group may have its own."
+    )
+    group_streams_min_heartbeat_interval_ms: Int = setting(
+        5000, at_least(1), doc="Shortest heartbeat interval that may be set for a streams group."
+    )
+    group_streams_max_heartbeat_interval_ms: Int = setting(
+        15_000, at_least(1), doc="Longest heartbeat interval that may be set for a streams group."
+    )
+    group_streams_max_size: Int = setting(INT_MAX, at_least(1), doc="Most members in one streams group.")
+    group_streams_num_standby_replicas: Int = setting(
+        0, at_least(0), doc="Standby tasks of each task with state, in streams groups; a group may have its own."
+    )
+    group_streams_max_standby_replicas: Int = setting(
+        2, at_least(0), doc="Most standby tasks of each task that may be set for a streams group."
+    )
+    group_streams_initial_rebalance_delay_ms: Int = setting(
+        3000, at_least(0), doc="How long an empty streams group waits for more members before tasks are assigned."
+    )
+    group_streams_assignment_interval_ms: Int = setting(
+        1000,
+        at_least(0),
+        doc="Shortest time between two target assignments of a streams group; a group may have its own.",
+    )
+    group_streams_min_assignment_interval_ms: Int = setting(
+        0, at_least(0), doc="Shortest assignment interval that may be set for a streams group."
+    )
+    group_streams_max_assignment_interval_ms: Int = setting(
+        15_000, at_least(0), doc="Longest assignment interval that may be set for a streams group."
+    )
+    group_streams_rack_aware_assignment_tags: List = setting(
+        (), doc="Client tags that members of streams groups are asked for; those that lack one are told."
+    )
+    group_streams_task_offset_interval_ms: Int = setting(
+        60_000, at_least(1), doc="How often members of a streams group tell how far they have restored their tasks."
+    )
+    group_streams_min_task_offset_interval_ms: Int = setting(
+        15_000, at_least(1), doc="Shortest task offset interval that may be set for a streams group."
+    )
+    group_streams_acceptable_recovery_lag: Long = setting(
+        10_000, at_least(0), doc="Offsets that a restored task may lack and counts as caught up, in streams groups."
+    )
     offset_metadata_max_bytes: Int = setting(4096, doc="Longest text that may be committed beside an offset.")
     offsets_topic_num_partitions: Int = setting(50, at_least(1), doc="Partitions of __consumer_offsets when created.")
     offsets_topic_replication_factor: Short = setting(

@@ -12,10 +12,12 @@ committed (as in Kafka 4), so that what was said to be gone does not come back w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from kbroker.config.limits import GROUP_ID_LENGTH
 from kbroker.coordinator import Caller, Effect, Reply, Runtime, Turn
 from kbroker.groups.effects import Gathering, OffsetsStored, loading_error
+from kbroker.groups.group import Group, GroupType
 from kbroker.groups.kinds import described, refuse_join, refuse_sync
 from kbroker.groups.memory import GroupMemory
 from kbroker.groups.offsets import NOWHERE, Commit, TopicPartition
@@ -56,6 +58,11 @@ from protocol.messages.transactions import (
     TxnOffsetCommitResponseTopic,
 )
 
+if TYPE_CHECKING:
+    from kbroker.groups.streams.membership import TopicCreation
+    from kbroker.groups.streams.topology import InternalTopic
+    from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
+
 NONE = ErrorCode.NONE
 
 
@@ -68,11 +75,13 @@ class GroupCoordinator:
     """All groups of a broker.
 
     runtime: of __consumer_offsets, with a shard for each partition that is led here. memory: of its shards.
+    creations: internal topics of streams groups that were asked for, as the API handler keeps them.
     """
 
     def __init__(self, runtime: Runtime[GroupShard], memory: GroupMemory) -> None:
         self.runtime = runtime
         self.memory = memory
+        self.creations: dict[str, Any] = {}
 
     # --- membership
 
@@ -132,6 +141,28 @@ class GroupCoordinator:
         error = members[0].error_code if caller.version < 3 else NONE
         turn.reply(caller.call, LeaveGroupResponse(error_code=error, members=members if caller.version >= 3 else []))
         return turn.effects
+
+    # --- streams groups (KIP-1071)
+
+    def streams_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, caller: Caller, now_ms: int, creation: TopicCreation
+    ) -> tuple[list[Effect], Mapping[str, InternalTopic]]:
+        """StreamsGroupHeartbeat: answered when what it tells is committed. Also returned: topics to be created."""
+        from kbroker.groups.streams.membership import StreamsGroups, refused_heartbeat
+
+        shard = self._shard(request.group_id)
+        turn = self._turn(shard, now_ms)
+        if isinstance(shard, ErrorCode):
+            turn.reply(caller.call, refused_heartbeat(shard))
+            return turn.effects, {}
+        kind = shard.kind(GroupType.STREAMS)
+        assert isinstance(kind, StreamsGroups), kind
+        return turn.effects, kind.streams_heartbeat(turn, request, caller, creation)
+
+    def streams_group(self, group_id: str) -> Group | ErrorCode | None:
+        """The group for StreamsGroupDescribe, of whatever kind; None if there is none, or why that is not known."""
+        shard = self._shard(group_id)
+        return shard if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
 
     # --- offsets
 

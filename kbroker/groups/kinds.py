@@ -191,8 +191,15 @@ def _load_classic() -> type[GroupKind]:
     return ClassicGroups
 
 
+def _load_streams() -> type[GroupKind]:
+    from kbroker.groups.streams.membership import StreamsGroups
+
+    return StreamsGroups
+
+
 KINDS: dict[GroupType, Callable[[], type[GroupKind]]] = {
     GroupType.CLASSIC: _load_classic,
+    GroupType.STREAMS: _load_streams,
 }
 """How the rules of a kind are loaded."""
 
@@ -203,12 +210,29 @@ def _classic_records() -> dict[int, tuple[type[Message], type[Message]]]:
     return {2: (GroupMetadataKey, GroupMetadataValue)}
 
 
+def _streams_records() -> dict[int, tuple[type[Message], type[Message]]]:
+    from protocol.messages import stored_streams_groups as stored
+
+    return {
+        17: (stored.StreamsGroupMetadataKey, stored.StreamsGroupMetadataValue),
+        19: (stored.StreamsGroupMemberMetadataKey, stored.StreamsGroupMemberMetadataValue),
+        20: (stored.StreamsGroupTargetAssignmentMetadataKey, stored.StreamsGroupTargetAssignmentMetadataValue),
+        21: (stored.StreamsGroupTargetAssignmentMemberKey, stored.StreamsGroupTargetAssignmentMemberValue),
+        22: (stored.StreamsGroupCurrentMemberAssignmentKey, stored.StreamsGroupCurrentMemberAssignmentValue),
+        23: (stored.StreamsGroupTopologyKey, stored.StreamsGroupTopologyValue),
+    }
+
+
 RECORDS: dict[GroupType, Callable[[], dict[int, tuple[type[Message], type[Message]]]]] = {
     GroupType.CLASSIC: _classic_records,
+    GroupType.STREAMS: _streams_records,
 }
 """The classes of key and value, by the type of the key (its first int16); those of offsets are 0 and 1."""
 
-TYPE_OF_KEY: dict[int, GroupType] = {2: GroupType.CLASSIC}
+TYPE_OF_KEY: dict[int, GroupType] = {
+    2: GroupType.CLASSIC,
+    **dict.fromkeys((17, 19, 20, 21, 22, 23), GroupType.STREAMS),
+}
 """Whose record it is, by the type of its key. One that is not here is of a newer Kafka, and passed by."""
 
 

@@ -35,7 +35,10 @@ STREAMS_VERSION = "streams.version"
 TRANSACTION_VERSION = "transaction.version"
 """1: the coordinator's records have tagged fields. 2: an epoch for each transaction (KIP-890)."""
 
-SUPPORTED: tuple[SupportedFeature, ...] = (SupportedFeature(TRANSACTION_VERSION, 0, 2),)
+SUPPORTED: tuple[SupportedFeature, ...] = (
+    SupportedFeature(STREAMS_VERSION, 0, 1),
+    SupportedFeature(TRANSACTION_VERSION, 0, 2),
+)
 """What this broker can do. A row comes with the code that does it."""
 
 UNKNOWN_EPOCH = -1

@@ -67,6 +67,9 @@ NEEDED: dict[str, set[tuple[Operation, ResourceType]]] = {
     "ListGroups": {(DESCRIBE, CLUSTER), (DESCRIBE, GROUP)},
     "DeleteGroups": {(DELETE, GROUP)},
     "OffsetDelete": {(DELETE, GROUP), (READ, TOPIC)},
+    "StreamsGroupHeartbeat": {(READ, GROUP), (DESCRIBE, TOPIC)},
+    "StreamsGroupDescribe": {(DESCRIBE, GROUP), (DESCRIBE, TOPIC)},
+    "StreamsGroupTopologyDescriptionUpdate": {(READ, GROUP)},
     "DescribeConfigs": {(DESCRIBE_CONFIGS, TOPIC)},
     "AlterConfigs": {(ALTER_CONFIGS, TOPIC)},
     "IncrementalAlterConfigs": {(ALTER_CONFIGS, TOPIC)},
@@ -187,7 +190,7 @@ VERSIONS = {
     ("AddPartitionsToTxn", 2): 3,
 }
 RESOURCES_OF_CONFIGS = ("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs")
-HIDDEN = {("DescribeTransactions", 1), ("DescribeTopicPartitions", 1)}  # and all `Hides`
+HIDDEN = {("DescribeTransactions", 1), ("DescribeTopicPartitions", 1), ("StreamsGroupDescribe", 1)}  # and all `Hides`
 CASES = [
     (api, at, need)
     for api, route in sorted(ROUTES.items())
