@@ -4,6 +4,10 @@ Called by `content` and `legacy`, and by all that read `compression.type`. A cod
 is first used: a broker that only passes compressed batches on never loads one. Callable from any thread; the C
 libraries let other threads run meanwhile. Nothing here knows what a record is.
 
+lz4 and zstandard are the fastest for their codecs, and have no wheels for the newest Pythons; where one is not there,
+cramjam and Python's own compression.zstd (3.14) do its work. A Python without the GIL would get it back from either,
+so they are not asked there.
+
     id  name    what the bytes are
      0  none    themselves
      1  gzip    RFC 1952, one or more members
@@ -17,23 +21,24 @@ packages are looked through when a codec is asked for that is not there, and nev
 
 from __future__ import annotations
 
+import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
 from mmap import ACCESS_COPY, mmap
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from protocol.errors import ErrorCode
 from protocol.records._errors import RecordError
 from protocol.records._record import Readable
 
-if TYPE_CHECKING:
-    from zstandard import ZstdCompressor, ZstdDecompressor
-
 ENTRY_POINTS = "kbroker.codecs"
 LARGEST_ID = 7  # three bits of a batch's attributes
 MAPPED_BYTES = 4 << 20  # from here on room is of pages that were never touched
 PIECE_BYTES = 1 << 20  # decompressed, or put together, before other threads have their turn
+FULL = "failed to write whole buffer"  # cramjam, where it is given less room than it needs
 LIMIT_BYTES = 128 << 20  # default of what a batch may decompress to; unpacked, socket.request.max.bytes lets in less
 
 
@@ -138,6 +143,29 @@ def _look_for_plugins() -> list[str]:
 _LOOKED: list[list[str]] = []  # once that is done: what went wrong
 
 
+@cache
+def _fastest(name: str) -> Any:
+    """lz4.frame or zstandard; None where it is not to be had, or would bring the GIL back. name: "" for none."""
+    if not name or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return None
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+@cache
+def _library(name: str, codec: str) -> Any:
+    """One that there is no other way than. Raises: RecordError UNSUPPORTED_COMPRESSION_TYPE, which says what to do."""
+    try:
+        return import_module(name)
+    except ImportError:
+        package = name.partition(".")[0]
+        what = "Python 3.14 or the package zstandard" if package == "compression" else f"the package {package}"
+        why = f"codec {codec} needs {what}: pip install {'zstandard' if package == 'compression' else package}"
+        raise RecordError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 0, why) from None
+
+
 class _None:
     name = "none"
     codec_id = 0
@@ -207,8 +235,7 @@ class _Snappy:
     MAGIC_AS_SIZE = SIZE.unpack(MAGIC[:4])[0]
 
     def compress(self, data: Readable, level: int | None = None) -> bytes:
-        from cramjam import snappy
-
+        snappy = _library("cramjam", self.name).snappy
         view = memoryview(data)
         out = [self.HEADER]
         for start in range(0, len(view), self.BLOCK_BYTES):
@@ -246,8 +273,8 @@ class _Snappy:
             position += size
 
     def _raw(self, block: memoryview, left: int, limit: int) -> Readable:
-        from cramjam import DecompressionError, snappy
-
+        cramjam = _library("cramjam", self.name)
+        snappy = cramjam.snappy
         try:
             size = snappy.decompress_raw_len(block)  # read from the block's first bytes: only a claim
             if size > left:
@@ -260,7 +287,7 @@ class _Snappy:
             if snappy.decompress_raw_into(block, room) != size:
                 raise _corrupt("a snappy block makes less than it claims")
             return room
-        except DecompressionError as error:
+        except cramjam.DecompressionError as error:
             raise _corrupt(str(error)) from None
 
 
@@ -272,29 +299,53 @@ class _Lz4:
 
     HIGHEST_RATIO = 256  # a length byte stands for at most 255 bytes
     FLAGS, FLAGS_MASK = 0x60, 0xE3  # version 1, independent blocks, no dictionary: no Java consumer reads another frame
+    FASTEST = "lz4.frame"
+    LEAST_OF_HIGH = 3  # levels of the high compressor begin here
+    MAGIC, BLOCKS_OF_64_KB = b"\x04\x22\x4d\x18", 0x40
+    BLOCK_BYTES = 64 << 10
+    SIZE = Struct("<I")  # of a block; the highest bit says that it is not compressed
+    STORED = 1 << 31
+    HAS_BLOCK_SUMS, HAS_SIZE, HAS_SUM = 0x10, 0x08, 0x04  # among the flags
 
     def compress(self, data: Readable, level: int | None = None) -> bytes:
-        from lz4 import frame
-
-        fast = level is None or level == self.default_level
+        level = 0 if level is None or level == self.default_level else max(level, self.LEAST_OF_HIGH)
+        frame = _fastest(self.FASTEST)
+        if frame is None:
+            return self._frame_of(memoryview(data), level)
         compressed: bytes = frame.compress(
             data,
-            compression_level=0 if fast or level is None else max(level, frame.COMPRESSIONLEVEL_MINHC),
+            compression_level=level,
             block_size=frame.BLOCKSIZE_MAX64KB,
             block_linked=False,  # Kafka's reader knows no other
             store_size=False,
         )
         return compressed
 
+    def _frame_of(self, data: memoryview, level: int) -> bytes:
+        """The same frame by cramjam, which makes those of blocks that depend on one another."""
+        compress = _library("cramjam", self.name).lz4.compress_block
+        how: dict[str, object] = {"mode": "high_compression", "compression": level} if level else {"mode": "default"}
+        about = bytes([self.FLAGS, self.BLOCKS_OF_64_KB])
+        parts: list[Readable] = [self.MAGIC, about, bytes([_xxh32_short(about) >> 8 & 0xFF])]
+        for start in range(0, len(data), self.BLOCK_BYTES):
+            block = data[start : start + self.BLOCK_BYTES]
+            made = bytes(compress(block, store_size=False, **how))
+            if len(made) < len(block):
+                parts += self.SIZE.pack(len(made)), made
+            else:
+                parts += self.SIZE.pack(len(block) | self.STORED), block
+        return b"".join([*parts, self.SIZE.pack(0)])
+
     def decompress(self, data: Readable, limit: int) -> Readable:
         return self._inflate([data], limit)
 
     def _inflate(self, pieces: list[Readable], limit: int) -> Readable:
-        from lz4.frame import LZ4FrameDecompressor
-
         if len(pieces[0]) > 4 and pieces[0][4] & self.FLAGS_MASK != self.FLAGS:
             raise _corrupt(f"lz4 frame flags {pieces[0][4]:#04x}: blocks depend on one another, or need a dictionary")
-        inflater = LZ4FrameDecompressor()
+        frame = _fastest(self.FASTEST)
+        if frame is None:
+            return self._inflate_frame(memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces)), limit)
+        inflater = frame.LZ4FrameDecompressor()
         left = min(limit, sum(map(len, pieces)) * self.HIGHEST_RATIO)
         parts = _Gathered()
         for piece in pieces:
@@ -313,6 +364,38 @@ class _Lz4:
         if not inflater.eof:  # what follows the frame is ignored, as Kafka does
             raise _corrupt("lz4 data ends early")
         return parts.whole()
+
+    def _inflate_frame(self, view: memoryview, limit: int) -> Readable:
+        """By cramjam, into as much room as the frame's blocks may take; it would read what follows the frame, too."""
+        cramjam = _library("cramjam", self.name)
+        size, most = self._measured(view)
+        room = _room(min(limit, most))
+        try:
+            return room[: cramjam.lz4.decompress_into(view[:size], room)]
+        except cramjam.DecompressionError as error:
+            if str(error) == FULL and len(room) == limit:
+                raise _too_large(limit) from None
+            raise _corrupt(str(error)) from None
+
+    def _measured(self, view: memoryview) -> tuple[int, int]:
+        """A frame's bytes, and how many it may make, by its header and its blocks' sizes."""
+        early = _corrupt("lz4 data ends early")
+        if len(view) < 7:
+            raise early
+        flags, most_of_block = view[4], 1 << (8 + 2 * (view[5] >> 4 & 7))
+        at, most = 15 if flags & self.HAS_SIZE else 7, 0
+        beside = 4 if flags & self.HAS_BLOCK_SUMS else 0
+        while at + 4 <= len(view):
+            (size,) = self.SIZE.unpack_from(view, at)
+            at += 4
+            if not size:
+                at += 4 if flags & self.HAS_SUM else 0
+                if at > len(view):
+                    break
+                return at, min(most, at * self.HIGHEST_RATIO)
+            at += (size & ~self.STORED) + beside
+            most += most_of_block
+        raise early
 
 
 class _Lz4OfV0(_Lz4):
@@ -341,24 +424,30 @@ class _Zstd:
     levels = range(-131072, 23)
     default_level = 3
 
-    FULL = "failed to write whole buffer"
+    FASTEST = "zstandard"
     GUESS = 16  # how often what was sent what comes out may be, before it is asked again with more room
     MOST_WINDOW_BYTES = 8 << 20  # of the levels up to 19; a context keeps it for the next batch
 
     def __init__(self) -> None:
         # A context costs 8 us to make and serves one thread at a time: it is out of the list while in use.
-        self._compressors: list[ZstdCompressor] = []
-        self._decompressors: list[ZstdDecompressor] = []
+        self._compressors: list[Callable[[Readable], bytes]] = []
+        self._decompressors: list[Any] = []
 
     def compress(self, data: Readable, level: int | None = None) -> bytes:
-        from zstandard import ZstdCompressor
-
         if level is not None and level != self.default_level:
-            return ZstdCompressor(level=level).compress(data)
-        compressor = self._compressors.pop() if self._compressors else ZstdCompressor(level=self.default_level)
-        compressed = compressor.compress(data)
-        self._compressors.append(compressor)
+            return self._compressor(level)(data)
+        compress = self._compressors.pop() if self._compressors else self._compressor(self.default_level)
+        compressed = compress(data)
+        self._compressors.append(compress)
         return compressed
+
+    def _compressor(self, level: int) -> Callable[[Readable], bytes]:
+        library = _fastest(self.FASTEST)
+        if library is not None:
+            made: Callable[[Readable], bytes] = library.ZstdCompressor(level=level).compress
+            return made
+        compressor = _library("compression.zstd", self.name).ZstdCompressor(level=level)
+        return lambda data: compressor.compress(data, compressor.FLUSH_FRAME)
 
     def decompress(self, data: Readable, limit: int) -> Readable:
         first = min(limit, self.GUESS * len(data) + 4096)
@@ -371,30 +460,42 @@ class _Zstd:
         Also None for a frame that says it is empty, which zstandard believes without looking further, or that it is
         larger than `most`, which would be allocated.
         """
-        from zstandard import ZstdDecompressor, ZstdError, frame_content_size
-
+        library = _fastest(self.FASTEST)
+        if library is None:
+            return self._frame_by_python(data, most)
         contexts = self._decompressors
-        decompressor = contexts.pop() if contexts else ZstdDecompressor(max_window_size=self.MOST_WINDOW_BYTES)
+        decompressor = contexts.pop() if contexts else library.ZstdDecompressor(max_window_size=self.MOST_WINDOW_BYTES)
         try:
-            claim = frame_content_size(data)  # -1: not said
+            claim = library.frame_content_size(data)  # -1: not said
             if not claim or claim > most:
                 return None
-            return decompressor.decompress(data, max_output_size=most, allow_extra_data=False)
-        except ZstdError:
+            whole: bytes = decompressor.decompress(data, max_output_size=most, allow_extra_data=False)
+            return whole
+        except library.ZstdError:
             return None
         finally:
             contexts.append(decompressor)
 
+    def _frame_by_python(self, data: Readable, most: int) -> bytes | None:
+        """The same by compression.zstd, whose contexts serve one frame."""
+        zstd = _library("compression.zstd", self.name)
+        largest = {zstd.DecompressionParameter.window_log_max: self.MOST_WINDOW_BYTES.bit_length() - 1}
+        decompressor = zstd.ZstdDecompressor(options=largest)
+        try:
+            whole: bytes = decompressor.decompress(data, most)
+        except zstd.ZstdError:
+            return None
+        return whole if decompressor.eof and not decompressor.unused_data else None
+
     def _frames(self, data: Readable, limit: int, size: int) -> memoryview:
         """All frames, or what is wrong with them, into a buffer that grows: their sizes are only claims."""
-        from cramjam import DecompressionError, zstd  # for zstandard's reader a cut frame is a finished one
-
+        cramjam = _library("cramjam", self.name)  # for zstandard's reader a cut frame is a finished one
         while True:
             room = _room(size)
             try:
-                return room[: zstd.decompress_into(data, room)]
-            except DecompressionError as error:
-                if str(error) != self.FULL:
+                return room[: cramjam.zstd.decompress_into(data, room)]
+            except cramjam.DecompressionError as error:
+                if str(error) != FULL:
                     raise _corrupt(str(error)) from None
             if size == limit:
                 raise _too_large(limit)
