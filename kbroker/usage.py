@@ -18,14 +18,10 @@ def why_not_here(system: str = sys.platform, version: tuple[int, ...] = tuple(sy
     An old Python has to be able to read this file, and what imports it: kbroker/cli/__init__.py.
     """
     if system == "win32":
-        return (
-            "kbroker runs on Linux and macOS; on Windows, run it in WSL: wsl --install, then pip install kbroker there"
-        )
+        return "kbroker runs on Linux and macOS; on Windows, run it in WSL (wsl --install)"
     if version < OLDEST_PYTHON:
         oldest, found = (".".join(map(str, each)) for each in (OLDEST_PYTHON, version))
-        return (
-            f"kbroker needs Python {oldest} or newer, and {sys.executable} is {found}; uv brings one: uvx kbroker start"
-        )
+        return f"kbroker needs Python {oldest} or newer, and {sys.executable} is {found}; uv brings one: uv python install 3.13"
     return ""
 
 

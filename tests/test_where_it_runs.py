@@ -12,7 +12,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_windows_is_told_in_one_line() -> None:
     windows = "import sys; sys.platform = 'win32'; sys.modules.update(fcntl=None, resource=None, termios=None)"
-    line = "kbroker runs on Linux and macOS; on Windows, run it in WSL: wsl --install, then pip install kbroker there"
+    line = "kbroker runs on Linux and macOS; on Windows, run it in WSL (wsl --install)"
     for used in ("import kbroker.runtime.node", "from kbroker.testing import broker"):
         told = python(f"{windows}\n{used}")
         assert told.stderr.splitlines()[-1] == f"ImportError: {line}"
@@ -22,5 +22,7 @@ def test_windows_is_told_in_one_line() -> None:
 
 def test_an_old_interpreter_is_told_in_one_line() -> None:
     told = python("import sys; sys.version_info = (3, 9, 18)\nfrom kbroker.cli import main; main()")
-    line = f"kbroker needs Python 3.11 or newer, and {sys.executable} is 3.9.18; uv brings one: uvx kbroker start\n"
+    line = (
+        f"kbroker needs Python 3.11 or newer, and {sys.executable} is 3.9.18; uv brings one: uv python install 3.13\n"
+    )
     assert (told.stderr, told.returncode) == (line, 2)
