@@ -415,6 +415,60 @@ class BrokerConfig(Settings):
     group_streams_acceptable_recovery_lag: Long = setting(
         10_000, at_least(0), doc="Offsets that a restored task may lack and counts as caught up, in streams groups."
     )
+    group_coordinator_rebalance_protocols: List = setting(
+        ("classic", "consumer", "streams"),
+        each_of("classic", "consumer", "share", "streams"),
+        doc="Kinds of groups that are served, where the cluster has finalized their features; classic always is.",
+    )
+    group_consumer_session_timeout_ms: Int = setting(
+        45_000,
+        at_least(1),
+        doc="How long a member of a consumer group (KIP-848) may be silent; a group may have its own.",
+    )
+    group_consumer_min_session_timeout_ms: Int = setting(
+        45_000, at_least(1), doc="Shortest session timeout that may be set for a consumer group."
+    )
+    group_consumer_max_session_timeout_ms: Int = setting(
+        60_000, at_least(1), doc="Longest session timeout that may be set for a consumer group."
+    )
+    group_consumer_heartbeat_interval_ms: Int = setting(
+        5000, at_least(1), doc="How often members of a consumer group send heartbeats; a group may have its own."
+    )
+    group_consumer_min_heartbeat_interval_ms: Int = setting(
+        5000, at_least(1), doc="Shortest heartbeat interval that may be set for a consumer group."
+    )
+    group_consumer_max_heartbeat_interval_ms: Int = setting(
+        15_000, at_least(1), doc="Longest heartbeat interval that may be set for a consumer group."
+    )
+    group_consumer_max_size: Int = setting(INT_MAX, at_least(1), doc="Most members in one consumer group.")
+    group_consumer_assignors: List = setting(
+        ("uniform", "range"),
+        doc="Assignors of consumer groups: uniform, range, or entry points kbroker.group_assignors; the first is the "
+        "default.",
+    )
+    group_consumer_migration_policy: String = setting(
+        "bidirectional",
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+        doc="Whether groups become consumer groups, and classic ones again, while their members run.",
+    )
+    group_consumer_assignment_interval_ms: Int = setting(
+        1000,
+        at_least(0),
+        dynamic=CLUSTER_WIDE,
+        doc="Shortest time between two target assignments of a consumer group; a group may have its own.",
+    )
+    group_consumer_min_assignment_interval_ms: Int = setting(
+        0, at_least(0), doc="Shortest assignment interval that may be set for a consumer group."
+    )
+    group_consumer_max_assignment_interval_ms: Int = setting(
+        15_000, at_least(0), doc="Longest assignment interval that may be set for a consumer group."
+    )
+    group_consumer_regex_refresh_interval_ms: Int = setting(
+        600_000,
+        at_least(10_000),
+        internal=True,
+        doc="How often it is looked up which topics the regular expressions of a consumer group match.",
+    )
     offset_metadata_max_bytes: Int = setting(4096, doc="Longest text that may be committed beside an offset.")
     offsets_topic_num_partitions: Int = setting(50, at_least(1), doc="Partitions of __consumer_offsets when created.")
     offsets_topic_replication_factor: Short = setting(
@@ -993,7 +1047,7 @@ class BrokerConfig(Settings):
 # Keys of Apache's broker for parts that this broker does not have; named once at start, not shown to clients.
 FOREIGN_PREFIXES = (
     "sasl.", "listener.name.", "zookeeper.", "controller.quorum.", "metadata.", "remote.", "rlmm.", "rsm.",
-    "group.consumer.", "group.streams.", "group.coordinator.", "kafka.metrics.", "metrics.",
+    "group.streams.", "group.coordinator.", "kafka.metrics.", "metrics.",
     "internal.metadata.", "log.local.retention.", "telemetry.", "confluent.",
 )  # fmt: skip
 FOREIGN_KEYS = frozenset((
@@ -1067,6 +1121,7 @@ def contradictions(config: BrokerConfig) -> list[str]:
             f"group.min.session.timeout.ms={config.group_min_session_timeout_ms}: allowed: at most "
             f"group.max.session.timeout.ms ({config.group_max_session_timeout_ms})",
         ),
+        *_of_consumer_groups(config),
         *_within(config, "group.share", "session.timeout.ms"),
         *_within(config, "group.share", "heartbeat.interval.ms"),
         *_within(config, "group.share", "partition.max.record.locks"),
@@ -1079,6 +1134,25 @@ def contradictions(config: BrokerConfig) -> list[str]:
         ),
     ]
     return [line for holds, line in rules if not holds]
+
+
+def _of_consumer_groups(config: BrokerConfig) -> list[tuple[bool, str]]:
+    protocols = config.group_coordinator_rebalance_protocols
+    return [
+        *_within(config, "group.consumer", "session.timeout.ms"),
+        *_within(config, "group.consumer", "heartbeat.interval.ms"),
+        *_within(config, "group.consumer", "assignment.interval.ms"),
+        (
+            config.group_consumer_heartbeat_interval_ms < config.group_consumer_session_timeout_ms,
+            f"group.consumer.heartbeat.interval.ms={config.group_consumer_heartbeat_interval_ms}: allowed: below "
+            f"group.consumer.session.timeout.ms ({config.group_consumer_session_timeout_ms})",
+        ),
+        (bool(config.group_consumer_assignors), "group.consumer.assignors=: allowed: at least one"),
+        (
+            "classic" in protocols,
+            f"group.coordinator.rebalance.protocols={','.join(protocols)}: allowed: a list with classic in it",
+        ),
+    ]
 
 
 def _within(config: BrokerConfig, family: str, name: str) -> list[tuple[bool, str]]:

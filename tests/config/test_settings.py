@@ -164,6 +164,9 @@ OWN_CHOICE = {
     "group.share.partition.max.record.locks",  # 2000 since share groups are general; 3.9 had them for a first look
     "leader.replication.throttled.rate",  # exist only dynamically, DescribeConfigs never lists them
     "follower.replication.throttled.rate",
+    "group.consumer.assignors",  # the three of Kafka 4; in 3.9 with ZooKeeper there are no consumer groups
+    "group.consumer.migration.policy",
+    "group.coordinator.rebalance.protocols",
     "replica.alter.log.dirs.io.max.bytes.per.second",
     "super.users",
     "kbroker.tls.kernel",  # Kafka has none
