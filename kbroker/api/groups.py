@@ -236,7 +236,12 @@ def _fetch_many(request: OffsetFetchRequest, call: Call) -> InSlices:
                 else:
                     asked += [(name, index) for index in topic.partition_indexes]
         found = yield from _found(
-            call, group.group_id, asked, OffsetFetchResponsePartitions, require_stable=request.require_stable
+            call,
+            group.group_id,
+            asked,
+            OffsetFetchResponsePartitions,
+            require_stable=request.require_stable,
+            member=(group.member_id, group.member_epoch),
         )
         if isinstance(found, ErrorCode):
             answers.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=found))
@@ -272,17 +277,21 @@ def _found(
     kind: type[Partition],
     *,
     require_stable: bool,
+    member: tuple[str | None, int] = (None, -1),
 ) -> Generator[None, None, ErrorCode | dict[str, list[Partition]]]:
     """The answers of a group's partitions by topic, some at a time; or the group's error. asked: None for all.
 
-    kind: what the answer's version has for a partition.
+    kind: what the answer's version has for a partition. member: who asks, and its epoch.
     """
     groups = call.broker.groups
     places = groups.committed_places(group_id) if asked is None else asked
     topics: dict[str, list[Partition]] = {}
     for start in range(0, len(places) or 1, OFFSETS_FETCHED_AT_ONCE):
         some = places[start : start + OFFSETS_FETCHED_AT_ONCE]
-        found = groups.fetch_offsets(group_id, some, require_stable=require_stable)
+        member_id, epoch = member
+        found = groups.fetch_offsets(
+            group_id, some, require_stable=require_stable, member_id=member_id, member_epoch=epoch
+        )
         if isinstance(found, ErrorCode):
             return found
         for (name, index), (commit, code) in found.items():

@@ -102,6 +102,8 @@ SERVED: dict[int, Served] = {
     65: Served("DescribeTransactions", "transactions", 0, 0),
     66: Served("ListTransactions", "transactions", 0, 1),
     67: Served("AllocateProducerIds", "control", 0, 0),
+    68: Served("ConsumerGroupHeartbeat", "consumer_groups", 0, 1, "group.version"),
+    69: Served("ConsumerGroupDescribe", "consumer_groups", 0, 1, "group.version"),
     75: Served("DescribeTopicPartitions", "metadata", 0, 0),
     78: Served("ShareFetch", "share_fetch", 1, 2),
     79: Served("ShareAcknowledge", "share_fetch", 1, 2),

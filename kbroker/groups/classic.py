@@ -157,7 +157,9 @@ class ClassicGroups(GroupKind):
             turn.set_timer("session", group.group_id, session_timeout_ms, member_id)
         return error
 
-    def transactional_commit_error(self, group: ClassicGroup, request: TxnOffsetCommitRequest) -> ErrorCode:
+    def transactional_commit_error(
+        self, group: ClassicGroup, request: TxnOffsetCommitRequest, version: int
+    ) -> ErrorCode:
         """See GroupKind.transactional_commit_error; old clients do not say who they are."""
         generation, member_id, instance_id = request.generation_id, request.member_id, request.group_instance_id
         if generation < 0 and group.state is EMPTY:

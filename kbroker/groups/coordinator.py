@@ -11,7 +11,7 @@ committed (as in Kafka 4), so that what was said to be gone does not come back w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbroker.config.limits import GROUP_ID_LENGTH
@@ -23,6 +23,8 @@ from kbroker.groups.memory import GroupMemory
 from kbroker.groups.offsets import NOWHERE, Commit, TopicPartition
 from kbroker.groups.shard import GroupShard
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from protocol.messages.consumer_groups import DescribedGroup as DescribedConsumerGroup
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -163,6 +165,25 @@ class GroupCoordinator:
         """The group for StreamsGroupDescribe, of whatever kind; None if there is none, or why that is not known."""
         shard = self._shard(group_id)
         return shard if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
+    def consumer_group_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        caller: Caller,
+        now_ms: int,
+        may_describe: Callable[[str], bool] = lambda topic: True,
+    ) -> list[Effect]:
+        """ConsumerGroupHeartbeat: answered when what it changed is committed.
+
+        may_describe: whether the member may know of a topic that its expression matches.
+        """
+        shard = self._shard(request.group_id)
+        turn = self._turn(shard, now_ms)
+        if isinstance(shard, ErrorCode):
+            turn.reply(caller.call, refuse_heartbeat(request, shard))
+        else:
+            kind = shard.kind(GroupType.CONSUMER)
+            kind.consumer_heartbeat(turn, request, caller, may_describe)  # type: ignore[attr-defined]
+        return turn.effects
 
     # --- offsets
 
@@ -204,7 +225,7 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             error = loading_error(shard, caller.version)
         else:
-            error = shard.transactional_commit_error(request)
+            error = shard.transactional_commit_error(request, caller.version)
         codes, wall_ms = dict(refused or {}), turn.wall_ms
         wanted = {
             (topic.name, each.partition_index): Commit(
@@ -219,19 +240,31 @@ class GroupCoordinator:
         return turn.effects
 
     def fetch_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool = False
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        require_stable: bool = False,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> ErrorCode | dict[TopicPartition, tuple[Commit, ErrorCode]]:
         """OffsetFetch of one group: the group's error, or an offset a partition.
 
         partitions: None for all that have one. An offset of -1: none is committed. require_stable: a partition with a
-        commit under way answers UNSTABLE_OFFSET_COMMIT (KIP-447).
+        commit under way answers UNSTABLE_OFFSET_COMMIT (KIP-447). member_id, member_epoch: who asks, if it is a member
+        of a consumer group (KIP-848).
         """
         shard = self._shard(group_id, may_be_empty=True)
         if isinstance(shard, ErrorCode):
             return shard
         group = shard.groups.get(group_id)
         if group is None:
+            if member_id is not None and member_epoch >= 0:
+                return ErrorCode.GROUP_ID_NOT_FOUND
             return dict.fromkeys(partitions or (), (NOWHERE, NONE))
+        code = shard.kind_of(group).fetch_error(group, member_id, member_epoch)
+        if code is not NONE:
+            return code
         if shard.is_in_doubt(group):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         offsets = group.offsets
@@ -305,6 +338,16 @@ class GroupCoordinator:
         if version < 6:
             return described(group_id, "Dead")
         return described(group_id, "Dead", ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+
+    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        """ConsumerGroupDescribe of one group."""
+        shard = self._shard(group_id)
+        if isinstance(shard, ErrorCode):
+            return refuse_description(group_id, shard)
+        found: DescribedConsumerGroup = shard.kind(GroupType.CONSUMER).describe_group(  # type: ignore[attr-defined]
+            shard.groups.get(group_id), group_id
+        )
+        return found
 
     def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
         """ListGroups: of the states and types asked for, whatever their case; an unknown word matches nothing."""
@@ -460,3 +503,32 @@ def _txn_commit_response(
         for topic in request.topics
     ]
     return TxnOffsetCommitResponse(topics=topics)
+
+
+def refuse_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, code: ErrorCode, text: str | None = None
+) -> ConsumerGroupHeartbeatResponse:
+    """An answer to ConsumerGroupHeartbeat with an error in it."""
+    if not request.group_id.strip():
+        code, text = ErrorCode.INVALID_REQUEST, "GroupId can't be empty."
+    return ConsumerGroupHeartbeatResponse(
+        error_code=code,
+        error_message=text or code.message,
+        member_epoch=0,
+        heartbeat_interval_ms=0,
+        assignment=None,
+    )
+
+
+def refuse_description(group_id: str, code: ErrorCode, text: str | None = None) -> DescribedConsumerGroup:
+    """A group in the answer to ConsumerGroupDescribe, with nothing but an error in it."""
+    return DescribedConsumerGroup(
+        error_code=code,
+        error_message=text,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )

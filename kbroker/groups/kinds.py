@@ -122,7 +122,7 @@ class GroupKind(ABC):
         """Whether the sender may commit for the group; a commit of a member may be a sign of life."""
         return ErrorCode.GROUP_ID_NOT_FOUND
 
-    def transactional_commit_error(self, group: Any, request: TxnOffsetCommitRequest) -> ErrorCode:
+    def transactional_commit_error(self, group: Any, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
         """Whether the sender may commit for the group in a transaction."""
         return ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -191,6 +191,12 @@ def _load_classic() -> type[GroupKind]:
     return ClassicGroups
 
 
+def _load_consumer() -> type[GroupKind]:
+    from kbroker.groups.consumer import ConsumerGroups
+
+    return ConsumerGroups
+
+
 def _load_streams() -> type[GroupKind]:
     from kbroker.groups.streams.membership import StreamsGroups
 
@@ -199,6 +205,7 @@ def _load_streams() -> type[GroupKind]:
 
 KINDS: dict[GroupType, Callable[[], type[GroupKind]]] = {
     GroupType.CLASSIC: _load_classic,
+    GroupType.CONSUMER: _load_consumer,
     GroupType.STREAMS: _load_streams,
 }
 """How the rules of a kind are loaded."""
@@ -208,6 +215,20 @@ def _classic_records() -> dict[int, tuple[type[Message], type[Message]]]:
     from protocol.messages.stored import GroupMetadataKey, GroupMetadataValue
 
     return {2: (GroupMetadataKey, GroupMetadataValue)}
+
+
+def _consumer_records() -> dict[int, tuple[type[Message], type[Message]]]:
+    from protocol.messages import stored_consumer_groups as stored
+
+    return {
+        3: (stored.ConsumerGroupMetadataKey, stored.ConsumerGroupMetadataValue),
+        4: (stored.ConsumerGroupPartitionMetadataKey, stored.ConsumerGroupPartitionMetadataValue),
+        5: (stored.ConsumerGroupMemberMetadataKey, stored.ConsumerGroupMemberMetadataValue),
+        6: (stored.ConsumerGroupTargetAssignmentMetadataKey, stored.ConsumerGroupTargetAssignmentMetadataValue),
+        7: (stored.ConsumerGroupTargetAssignmentMemberKey, stored.ConsumerGroupTargetAssignmentMemberValue),
+        8: (stored.ConsumerGroupCurrentMemberAssignmentKey, stored.ConsumerGroupCurrentMemberAssignmentValue),
+        16: (stored.ConsumerGroupRegularExpressionKey, stored.ConsumerGroupRegularExpressionValue),
+    }
 
 
 def _streams_records() -> dict[int, tuple[type[Message], type[Message]]]:
@@ -225,12 +246,14 @@ def _streams_records() -> dict[int, tuple[type[Message], type[Message]]]:
 
 RECORDS: dict[GroupType, Callable[[], dict[int, tuple[type[Message], type[Message]]]]] = {
     GroupType.CLASSIC: _classic_records,
+    GroupType.CONSUMER: _consumer_records,
     GroupType.STREAMS: _streams_records,
 }
 """The classes of key and value, by the type of the key (its first int16); those of offsets are 0 and 1."""
 
 TYPE_OF_KEY: dict[int, GroupType] = {
     2: GroupType.CLASSIC,
+    **dict.fromkeys((3, 4, 5, 6, 7, 8, 16), GroupType.CONSUMER),
     **dict.fromkeys((17, 19, 20, 21, 22, 23), GroupType.STREAMS),
 }
 """Whose record it is, by the type of its key. One that is not here is of a newer Kafka, and passed by."""

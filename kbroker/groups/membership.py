@@ -483,6 +483,17 @@ def unload(turn: Turn, group: ClassicGroup) -> None:
     group.become(DEAD, turn.wall_ms)
 
 
+def converted(turn: Turn, group: ClassicGroup) -> None:
+    """The group is of another kind now: its members ask again, and what was set for it as a classic one is over."""
+    for member_id in list(group.members):
+        _answer_join(turn, group, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+        _answer_sync(turn, group, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    for member_id in group.pending_members:
+        turn.cancel_timer("session", group.group_id, member_id)
+    turn.cancel_timer("join", group.group_id)
+    turn.cancel_timer("sync", group.group_id)
+
+
 def loaded(turn: Turn, group: ClassicGroup, config: BrokerConfig) -> None:
     """The group has been read from the log: its members' sessions start again."""
     assert group.state in (STABLE, EMPTY), group.state

@@ -83,14 +83,15 @@ class ModernGroup(Group, Generic[M]):
     """The state of a group.
 
     metadata_hash: of the topics that are read, as they were when the group epoch moved last. subscribers: how many
-    members subscribe to a topic, by its name. target: the target assignment by member id. refresh_ms: when the topics
+    members subscribe to a topic, by its name. target: the target assignment by member id. assigned_ms: when it was
+    computed, by the wall clock. refresh_ms: when the topics
     are looked at again, 0 for at once; None: when they change. That is known to this coordinator alone.
     """
 
     __slots__ = (
         "_state",
+        "assigned_ms",
         "assignment_epoch",
-        "assignment_ms",
         "group_epoch",
         "members",
         "metadata_hash",
@@ -106,7 +107,7 @@ class ModernGroup(Group, Generic[M]):
         self.group_epoch = 0
         self.metadata_hash = 0
         self.assignment_epoch = 0
-        self.assignment_ms: int | None = None  # when this coordinator computed the target last
+        self.assigned_ms = 0
         self.subscribers: dict[str, int] = {}
         self.target: dict[str, Assignment] = {}
         self.refresh_ms: int | None = 0
@@ -140,9 +141,9 @@ class ModernGroup(Group, Generic[M]):
         else:
             self.target[member_id] = assignment
 
-    def set_assignment_epoch(self, assignment_epoch: int) -> None:
-        """The target is the one for this group epoch."""
-        self.assignment_epoch = assignment_epoch
+    def set_assignment_epoch(self, assignment_epoch: int, assigned_ms: int = 0) -> None:
+        """The target is the one for this group epoch. assigned_ms: by the wall clock; 0 if that does not matter."""
+        self.assignment_epoch, self.assigned_ms = assignment_epoch, assigned_ms
         self._state = None
 
     def _count_topics(self, before: M | None, after: M | None) -> None:

@@ -167,12 +167,12 @@ class GroupShard(Shard[GroupsRecord]):
             return ErrorCode.NONE if request.generation_id_or_member_epoch < 0 else ErrorCode.ILLEGAL_GENERATION
         return self.kind_of(group).commit_error(turn, group, request, version)
 
-    def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode:
+    def transactional_commit_error(self, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
         """Whether the sender may commit for the group in a transaction."""
         group = self.groups.get(request.group_id)
         if group is None:  # a generation speaks of a group that is gone
             return ErrorCode.NONE if request.generation_id < 0 else ErrorCode.UNKNOWN_MEMBER_ID
-        return self.kind_of(group).transactional_commit_error(group, request)
+        return self.kind_of(group).transactional_commit_error(group, request, version)
 
     def store_offsets(
         self,

@@ -36,6 +36,7 @@ TRANSACTION_VERSION = "transaction.version"
 """1: the coordinator's records have tagged fields. 2: an epoch for each transaction (KIP-890)."""
 
 SUPPORTED: tuple[SupportedFeature, ...] = (
+    SupportedFeature(GROUP_VERSION, 0, 1),
     SupportedFeature(STREAMS_VERSION, 0, 1),
     SupportedFeature(TRANSACTION_VERSION, 0, 2),
 )

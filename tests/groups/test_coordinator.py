@@ -145,7 +145,7 @@ def test_tombstone_is_read_as_it_was_written(record: records.GroupsRecord) -> No
 
 
 def test_key_of_a_newer_kind_is_passed_by() -> None:
-    assert records.decode(b"\0\3rest", None) is None
+    assert records.decode(b"\0\x63rest", None) is None
 
 
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\1", b"\0\2\0\5g"])
