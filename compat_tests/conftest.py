@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--broker", choices=CHOICES, default="kbroker", help="the broker under test")
     group.addoption("--client", action="append", default=[], help="only clients whose name contains this")
     group.addoption("--matrix", metavar="FILE", help="write the results as a Markdown page")
+    group.addoption("--pictures", metavar="FOLDER", help="where the console's tasks leave a picture each")
     group.addoption("--kills", type=int, default=3, help="how often each kill test kills the broker")
 
 

@@ -156,11 +156,11 @@ class Console:
         if self._shared is not None:
             self._shared.close()
 
-    def curves(self, cluster: Cluster) -> Curves:
-        """Of the broker's own counters, or else of the records that have come into topics."""
+    def curves(self, cluster: Cluster | None) -> Curves:
+        """Of the broker's own counters, or else of the records that have come into the topics of a cluster."""
         with self._lock:
             if self._curves is None:
-                if self.inside is not None:
+                if self.inside is not None or cluster is None:
                     self._curves = Curves(self.inside.counters, always=True)
                 else:
                     self._curves = Curves(lambda: count_records(cluster), always=False)

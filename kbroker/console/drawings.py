@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from kbroker.console.shapes import count, span, when
+from kbroker.console.shapes import clock, count, span
 
 WIDTH = 1000
 ROW = 26
@@ -155,7 +155,7 @@ def sequence(data: Mapping[str, Any]) -> Markup:
     for row, each in enumerate(events):
         y, x = 50 + ROW * row, at[each["client"]]
         name = "second" if each["bad"] else "third" if each["out"] else "first"
-        parts.append(_text(8, y + 4, when(int(each["at_ms"]))[11:], "soft"))
+        parts.append(_text(8, y + 4, clock(each["at_ms"]), "soft"))
         parts.append(_line(left, y, x, y, name, arrow=True) if each["out"] else _line(x, y, left, y, name, arrow=True))
         parts.append(_text(left + 10, y - 4, each["text"]))
     return _drawn(height + 10, f"{len(events)} events of {len(members)} members", parts)

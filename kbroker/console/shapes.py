@@ -41,6 +41,11 @@ def when(at_ms: int | None) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.") + f"{at_ms % 1000:03}"
 
 
+def clock(at_ms: float | None) -> str:
+    """The time of a day in UTC, to the millisecond."""
+    return when(None if at_ms is None else int(at_ms)).partition(" ")[2] or NONE
+
+
 def span(ms: float | None) -> str:
     """How long: 3 ms, 2.5 s, 4 min, 3 h, 2 d."""
     if ms is None:
@@ -77,6 +82,7 @@ FILTERS: dict[str, Any] = {
     "count": count,
     "size": size,
     "when": when,
+    "clock": clock,
     "span": span,
     "curve": curve,
     "bar": bar,

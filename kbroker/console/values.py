@@ -49,14 +49,15 @@ class Values:
         self._schemas: dict[int, Any] = {}
 
     def shown(self, data: bytes | None, form: str = "auto", most: int = SHOWN_BYTES) -> Shown:
-        """A key or value as it is to be shown. most: bytes."""
+        """A key or value as it is to be shown. most: bytes; JSON is on one line unless they are many."""
+        indent = 1 if most > SHOWN_BYTES else None
         if data is None:
             return Shown("null", "", 0)
         size = len(data)
         if form in ("auto", "registry") and self.registry and size >= PREFIX and data[0] == 0:
             try:
                 kind, value = self.decoded(data)
-                text = json.dumps(value, ensure_ascii=False, indent=1, default=_plain)
+                text = json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
                 return Shown(kind, text[:most], size, len(text) > most)
             except (ValueError, ConsoleError) as error:
                 return Shown("hex", _hex(data[:most]), size, size > most, str(error))
@@ -72,7 +73,7 @@ class Values:
             return Shown("hex", _hex(data[:most]), size, size > most)
         if form == "json" or (form == "auto" and text[:1] in ("{", "[")):
             try:
-                pretty = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+                pretty = json.dumps(json.loads(text), ensure_ascii=False, indent=indent)
                 return Shown("json", pretty[:most], size, len(pretty) > most or size > most)
             except ValueError as error:
                 if form == "json":

@@ -67,7 +67,10 @@ def waits(inside: Inside) -> dict[str, Any]:
 
 def partition(inside: Inside, topic: str, partition: int) -> dict[str, Any]:
     """A replica as it lies on this broker's disk."""
-    return dict(inside.ask("partition", topic=topic, partition=partition))
+    found = dict(inside.ask("partition", topic=topic, partition=partition))
+    active = found["segments"][-1]["base_offset"]
+    found["index"] = inside.ask("entries", topic=topic, partition=partition, base_offset=active)
+    return found
 
 
 def segment(inside: Inside, topic: str, partition: int, base_offset: int, offset: int = -1) -> dict[str, Any]:
@@ -77,8 +80,12 @@ def segment(inside: Inside, topic: str, partition: int, base_offset: int, offset
 
 
 def faults(inside: Inside) -> dict[str, Any]:
-    """Faults that are armed, and the requests that they have met."""
+    """Faults that are armed, and the last requests of the clients that they have met."""
     found = inside.ask("faults")
+    clients = {each["client"] for each in found["met"]}
+    first_ms = min((each["at_ms"] for each in found["met"]), default=0)
+    asked = inside.ask("requests")["requests"] if clients else []
+    found["asked"] = [each for each in asked if each["client"] in clients and each["at_ms"] >= first_ms]
     apis = sorted({each.name for each in BY_KEY.values()})
     return {**found, "apis": apis, "errors": sorted(ErrorCode.__members__), "actions": ACTIONS}
 

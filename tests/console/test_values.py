@@ -60,7 +60,7 @@ def framed(number: int, body: bytes) -> bytes:
         (None, "auto", ("null", "")),
         (b"", "auto", ("text", "")),
         ("grün".encode(), "auto", ("text", "grün")),
-        (b'{"a":[1]}', "auto", ("json", '{\n "a": [\n  1\n ]\n}')),
+        (b'{"a":[1]}', "auto", ("json", '{"a": [1]}')),
         (b"{a", "auto", ("text", "{a")),
         (b"\xff\x00", "auto", ("hex", "ff00")),
         (b"\xff", "text", ("text", "\ufffd")),

@@ -27,6 +27,7 @@ from tests.processes import BrokerProcess, Client
 from tests.requests import fetch, fetched, produce, produced
 
 EVIL = '"><script>alert(1)</script>'
+pytestmark = pytest.mark.slow
 GROUP = "billing"
 
 

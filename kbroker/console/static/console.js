@@ -56,8 +56,9 @@ async function submit(event) {
   event.preventDefault();
   const given = new URLSearchParams(new FormData(form, event.submitter || undefined));
   into.setAttribute("aria-busy", "true");
-  const isGet = form.method !== "post";
-  const answer = await part(isGet ? `${form.action.split("?")[0]}?${given}` : form.action, isGet ? {} : { method: "POST", body: given });
+  const isGet = form.getAttribute("method") !== "post";  // a field may be called method, or action
+  const action = form.getAttribute("action");
+  const answer = await part(isGet ? `${action}?${given}` : action, isGet ? {} : { method: "POST", body: given });
   const text = await answer.text();
   if (answer.ok && form.dataset.then) {
     sessionStorage.setItem("said", text);
@@ -97,13 +98,19 @@ function prepare(within) {
     each.addEventListener("click", (event) => { event.preventDefault(); more(each); });
   }
   for (const each of within.querySelectorAll("form[data-into]")) each.addEventListener("submit", submit);
+  for (const each of within.querySelectorAll("form[data-live]")) {
+    each.addEventListener("change", () => { if (each.checkValidity()) each.requestSubmit(); });
+    if (each.checkValidity()) each.requestSubmit();
+  }
   for (const each of within.querySelectorAll("[data-tail]")) tail(each);
   for (const each of within.querySelectorAll("[data-open]")) {
     each.addEventListener("click", () => {
       const panel = document.querySelector(each.dataset.open);
       panel.hidden = !panel.hidden;
       each.setAttribute("aria-expanded", String(!panel.hidden));
-      if (!panel.hidden) panel.querySelector("input,select,textarea,button")?.focus();
+      if (panel.hidden) return;
+      panel.querySelector("form[data-at-once]")?.requestSubmit();
+      panel.querySelector("input:not([type=hidden]),select,textarea,button")?.focus();
     });
   }
   for (const each of within.querySelectorAll("[data-copy]")) {
