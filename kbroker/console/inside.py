@@ -14,10 +14,12 @@ ANSWER_BYTES = 64 << 20
 
 
 class Inside:
-    """What the broker tells of itself. gone: set when it has ended."""
+    """What the broker tells of itself."""
 
     def __init__(self, talk: socket.socket) -> None:
         self._talk = talk
+        self._watched = talk.dup()  # asked by another thread, which waits for nothing
+        self._watched.settimeout(0)
         self._file = talk.makefile("rb")
         self._lock = threading.Lock()
         self._number = 0
@@ -53,7 +55,7 @@ class Inside:
     def ended(self) -> bool:
         """Whether the broker has hung up."""
         try:
-            return self._talk.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+            return self._watched.recv(1, socket.MSG_PEEK) == b""
         except BlockingIOError:
             return False
         except OSError:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kbroker.client import ProtocolError
+from kbroker.console.inside import Inside
 from protocol.errors import ErrorCode
 from protocol.messages.groups import (
     FindCoordinatorRequest,
@@ -189,6 +190,19 @@ def test_what_cannot_be_read_is_remembered_all_the_same(pages: Pages, running: t
         with pytest.raises((ConnectionError, ProtocolError)):
             client.receive()
     assert _until(lambda: [each for each in pages.api("/wire")["requests"] if each["state"] == "closed"])
+
+
+def test_a_broker_that_says_nothing_has_not_ended() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        inside = Inside(theirs)
+        ours.sendall(b'{"a": 1}\n')
+        assert inside.options() == {"a": 1}
+        began_s = time.monotonic()
+        assert not inside.ended()
+        assert time.monotonic() - began_s < 5
+        ours.close()
+        assert inside.ended()
 
 
 def test_a_console_that_ends_is_started_again(pages: Pages, running: tuple[BrokerProcess, Pages]) -> None:
