@@ -49,13 +49,14 @@ START = {
     "time": "from a time",
     "ago": "from some time ago",
 }
+_PLAIN = re.compile(r"[A-Za-z0-9 .,:_+-]+", re.ASCII)  # JSON writes it as it is, or in escapes
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['\"]\]")
 
 
 class Filter(NamedTuple):
-    """What records are wanted. must: bytes that every hit has somewhere in it, each; found before records are read."""
+    """What records are wanted. must: of each of these, every hit has one somewhere in it, which is looked for first."""
 
-    must: tuple[bytes, ...]
+    must: tuple[tuple[bytes, ...], ...]
     accepts: Callable[[Record], bool] | None
 
     @property
@@ -67,23 +68,23 @@ class Filter(NamedTuple):
 def filter_of(values: Values, key: str, value: str, header: str, path: str, equals: str) -> Filter:
     """What is asked for in a form. Raises: ConsoleError.
 
-    key: exactly. value: a part of it. header: name, or name=value. path, equals: `$.order.id` and what is there;
-    without equals, that there is something.
+    key: exactly. value: a part of it. header: name, or name=value. path, equals: `$.order.id` and what is there, a
+    number as it is written; without equals, that there is something.
     """
-    must: list[bytes] = []
+    must: list[tuple[bytes, ...]] = []
     tests: list[Callable[[Record], bool]] = []
     if key:
         wanted = key.encode()
-        must.append(wanted)
+        must.append((wanted,))
         tests.append(lambda record: record.key == wanted)
     if value:
         part = value.encode()
-        must.append(part)
+        must.append((part,))
         tests.append(lambda record: record.value is not None and part in record.value)
     if header:
         name, equals_sign, text = header.partition("=")
         header_name, header_value = name.strip().encode(), text.encode()
-        must += [header_name, *([header_value] if equals_sign and text else [])]
+        must += [(header_name,), *([(header_value,)] if equals_sign and text else [])]
         tests.append(
             lambda record: any(
                 each == header_name and (not equals_sign or (value_of or b"") == header_value)
@@ -92,12 +93,14 @@ def filter_of(values: Values, key: str, value: str, header: str, path: str, equa
         )
     if path:
         steps = steps_of(path)
-        tests.append(lambda record: _is_at(values, record.value, steps, equals))
+        written = _as_written(equals) if not values.registry else ()
+        must += [written] if written else []
+        tests.append(lambda record: _is_at(values, record.value, steps, equals, written))
     elif equals:
         raise ConsoleError("a value to compare with wants a JSON path, as $.order.id")
     if not tests:
         return Filter((), None)
-    return Filter(tuple(filter(None, must)), lambda record: all(test(record) for test in tests))
+    return Filter(tuple(must), lambda record: all(test(record) for test in tests))
 
 
 def steps_of(path: str) -> list[str | int]:
@@ -115,7 +118,16 @@ def steps_of(path: str) -> list[str | int]:
     return steps
 
 
-def _is_at(values: Values, data: bytes | None, steps: Sequence[str | int], equals: str) -> bool:
+def _as_written(equals: str) -> tuple[bytes, ...]:
+    """What JSON has somewhere that has this text or number: itself, or escapes. Nothing: that cannot be said."""
+    return (equals.encode(), b"\\u") if _PLAIN.fullmatch(equals) else ()
+
+
+def _is_at(
+    values: Values, data: bytes | None, steps: Sequence[str | int], equals: str, written: tuple[bytes, ...]
+) -> bool:
+    if written and not any(each in (data or b"") for each in written):
+        return False
     try:
         found = values.value(data)
         for step in steps:
@@ -124,14 +136,7 @@ def _is_at(values: Values, data: bytes | None, steps: Sequence[str | int], equal
         return False
     if not equals:
         return True
-    return found == equals if isinstance(found, str) else json.dumps(found) == equals or _same_number(found, equals)
-
-
-def _same_number(found: Any, equals: str) -> bool:
-    try:
-        return not isinstance(found, bool | list | dict) and float(found) == float(equals)
-    except (TypeError, ValueError):
-        return False
+    return found == equals if isinstance(found, str) else json.dumps(found) == equals
 
 
 class Hit(NamedTuple):
@@ -228,13 +233,13 @@ class Search:
         return hits
 
 
-def _may_have(must: Sequence[bytes], data: bytes, view: memoryview, position: int, header: Any) -> bool:
+def _may_have(must: Sequence[Sequence[bytes]], data: bytes, view: memoryview, position: int, header: Any) -> bool:
     if header[ATTRIBUTES] & CODEC_MASK:
         body, start, stop = batch_body(view, position, header, BATCH_LIMIT)
         data = bytes(memoryview(body)[start:stop])
-        return all(each in data for each in must)
+        return all(any(each in data for each in group) for group in must)
     stop = position + size_of(header)
-    return all(data.find(each, position, stop) >= 0 for each in must)
+    return all(any(data.find(each, position, stop) >= 0 for each in group) for group in must)
 
 
 def _fetch(at: dict[Place, int], wait_ms: int, size: int = PARTITION_BYTES) -> FetchRequest:
