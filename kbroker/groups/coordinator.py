@@ -165,6 +165,7 @@ class GroupCoordinator:
         """The group for StreamsGroupDescribe, of whatever kind; None if there is none, or why that is not known."""
         shard = self._shard(group_id)
         return shard if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
+
     def consumer_group_heartbeat(
         self,
         request: ConsumerGroupHeartbeatRequest,

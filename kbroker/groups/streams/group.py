@@ -94,7 +94,7 @@ class Progress(NamedTuple):
 class StreamsGroup(ModernGroup[StreamsMember]):
     """The state of a group.
 
-    assignment_ms: by the wall clock, when the target was computed; None never. validated_epoch: the topology's epoch if
+    validated_epoch: the topology's epoch if
     its topics are all as needed, else -1. last_configs: of the assignment. description_epochs: of the topology
     descriptions that the plugin of an Apache broker has kept, and refused; passed on. instances: member ids by instance
     id. owners: who has which task.
@@ -193,8 +193,10 @@ class StreamsGroup(ModernGroup[StreamsMember]):
         elif kind == MEMBER:
             self._replay_member(key.member_id, value)
         elif kind == TARGET:
-            self.set_assignment_epoch(FIRST_EPOCH if value is None else value.assignment_epoch)
-            self.assignment_ms = value.assignment_timestamp or None if value is not None else None
+            if value is None:
+                self.set_assignment_epoch(FIRST_EPOCH)
+            else:
+                self.set_assignment_epoch(value.assignment_epoch, value.assignment_timestamp)
         elif kind == TARGET_OF_MEMBER:
             if value is None:
                 self.target.pop(key.member_id, None)

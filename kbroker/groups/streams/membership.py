@@ -341,8 +341,8 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
     def _is_due(self, turn: Turn, group: StreamsGroup) -> bool:
         """Whether the last target assignment is old enough (KIP-1263)."""
         interval_ms = self._assignment_interval_ms(group.group_id)
-        since_ms = turn.wall_ms - (group.assignment_ms or 0)
-        return group.assignment_ms is None or since_ms >= interval_ms or since_ms < 0  # the clock was put back
+        since_ms = turn.wall_ms - group.assigned_ms
+        return not group.assigned_ms or since_ms >= interval_ms or since_ms < 0  # the clock was put back
 
     def _assign(
         self,
@@ -611,7 +611,9 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             return ErrorCode.UNSUPPORTED_VERSION
         return _epoch_error(group, member, epoch, request.topics)
 
-    def transactional_commit_error(self, group: StreamsGroup, request: TxnOffsetCommitRequest) -> ErrorCode:
+    def transactional_commit_error(
+        self, group: StreamsGroup, request: TxnOffsetCommitRequest, version: int
+    ) -> ErrorCode:
         """See GroupKind."""
         epoch = request.generation_id
         names_nobody = epoch < 0 and not request.member_id and request.group_instance_id is None
