@@ -30,6 +30,7 @@ from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
+    EndTxnResponse,
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -173,8 +174,8 @@ class Transactor(Reader):
     def _heed(self, code: ErrorCode, answer: Message) -> None:
         """Go on asking, or not. Raises: Fenced, Broken."""
         self.note(f"{type(answer).__name__}: {code.name}")
-        if code in GONE:
-            raise Fenced
+        if code in GONE or (self.raises and code is ErrorCode.INVALID_TXN_STATE and type(answer) is EndTxnResponse):
+            raise Fenced  # the second: it wants to commit what was aborted as its own, for it took too long
         if code not in WAIT:
             raise self.world.broken(f"{self}: {type(answer).__name__} {code.name}")
 
