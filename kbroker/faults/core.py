@@ -454,6 +454,8 @@ class ScriptedCore:
                 each.max_version = min(each.max_version, last)
                 kept.append(each)
         response.api_keys = kept
+        if not self.faults.has_features:  # a client that is told of one speaks versions that the release lacks
+            response.supported_features, response.finalized_features = [], []
 
     def _leave(self, line: Line, turn: Turn, pieces: list[Piece]) -> None:
         """Into `out` if every earlier answer has left; else it waits for them."""

@@ -346,6 +346,11 @@ class Faults:
                 return fault
         return None
 
+    @property
+    def has_features(self) -> bool:
+        """Whether a broker like this one tells of features: no older release had any."""
+        return not self._release
+
     def last_version(self, api: Served) -> int:
         """The last version of an API that is served; -1: none."""
         return min(api.last, RELEASES[self._release].get(api.name, -1)) if self._release else api.last

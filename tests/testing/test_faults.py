@@ -346,6 +346,13 @@ def test_it_acts_like_an_older_release(
     assert (ranges[0], ranges[1]) == (produce_last, fetch_last)
 
 
+def test_an_older_release_has_no_features(b: Broker, client: Client) -> None:
+    request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    assert client.ask(request, 3).finalized_features != []
+    b.faults.act_like("2.8")
+    assert client.ask(request, 3).finalized_features == []
+
+
 def test_a_version_that_the_older_release_lacks_is_hung_up_on(b: Broker, client: Client) -> None:
     b.faults.act_like("1.0")
     with pytest.raises(ConnectionError):
