@@ -29,7 +29,7 @@ class Api:
     key: int16 in the header of each request. name: Kafka's. versions: first and last that the classes declare.
     flexible_from: first version with compact lengths and tagged fields (KIP-482); None: none has.
     control_plane: spoken between controller and brokers only; such requests go before those of clients.
-    kafka_3_9, kafka_4_3: first and last version that Apache's broker serves on a broker's listener, 3.9 with
+    kafka_3_9, kafka_4_4: first and last version that Apache's broker serves on a broker's listener, 3.9 with
     ZooKeeper, 4.3 without; None: not served there.
     """
 
@@ -39,7 +39,7 @@ class Api:
         "control_plane",
         "flexible_from",
         "kafka_3_9",
-        "kafka_4_3",
+        "kafka_4_4",
         "key",
         "module",
         "name",
@@ -54,7 +54,7 @@ class Api:
         versions: str,
         flexible_from: int | None,
         kafka_3_9: str | None,
-        kafka_4_3: str | None,
+        kafka_4_4: str | None,
         *,
         control_plane: bool = False,
     ) -> None:
@@ -64,7 +64,7 @@ class Api:
         self.versions = parse_versions(versions)
         self.flexible_from = flexible_from
         self.kafka_3_9 = parse_versions(kafka_3_9) if kafka_3_9 else None
-        self.kafka_4_3 = parse_versions(kafka_4_3) if kafka_4_3 else None
+        self.kafka_4_4 = parse_versions(kafka_4_4) if kafka_4_4 else None
         self.control_plane = control_plane
         self._request: type[Message] | None = None
         self._response: type[Message] | None = None
@@ -115,7 +115,7 @@ class Api:
 
 # fmt: off
 APIS: tuple[Api, ...] = (
-    #   key  name                            module              versions   flexible  3.9        4.3
+    #   key  name                            module              versions   flexible  3.9        4.4
     Api(0,  "Produce",                      "produce",         "0-13",   9,     "0-11",   "0-13"),
     Api(1,  "Fetch",                        "fetch",           "0-18",   12,    "0-17",   "4-18"),
     Api(2,  "ListOffsets",                  "offsets",         "0-11",   6,     "0-9",    "1-11"),
@@ -134,7 +134,7 @@ APIS: tuple[Api, ...] = (
     Api(15, "DescribeGroups",               "groups",          "0-6",    5,     "0-5",    "0-6"),
     Api(16, "ListGroups",                   "groups",          "0-5",    3,     "0-5",    "0-5"),
     Api(17, "SaslHandshake",                "handshake",       "0-1",    None,  "0-1",    "0-1"),
-    Api(18, "ApiVersions",                  "handshake",       "0-4",    3,     "0-4",    "0-4"),
+    Api(18, "ApiVersions",                  "handshake",       "0-5",    3,     "0-4",    "0-5"),
     Api(19, "CreateTopics",                 "topics",          "0-7",    5,     "0-7",    "2-7"),
     Api(20, "DeleteTopics",                 "topics",          "0-6",    4,     "0-6",    "1-6"),
     Api(21, "DeleteRecords",                "offsets",         "0-2",    2,     "0-2",    "0-2"),
@@ -144,24 +144,24 @@ APIS: tuple[Api, ...] = (
     Api(25, "AddOffsetsToTxn",              "transactions",    "0-4",    3,     "0-4",    "0-4"),
     Api(26, "EndTxn",                       "transactions",    "0-5",    3,     "0-4",    "0-5"),
     Api(27, "WriteTxnMarkers",              "transactions",    "0-2",    1,     "0-1",    "1-2"),
-    Api(28, "TxnOffsetCommit",              "transactions",    "0-5",    3,     "0-4",    "0-5"),
+    Api(28, "TxnOffsetCommit",              "transactions",    "0-6",    3,     "0-4",    "0-6"),
     Api(29, "DescribeAcls",                 "security",        "0-3",    2,     "0-3",    "1-3"),
     Api(30, "CreateAcls",                   "security",        "0-3",    2,     "0-3",    "1-3"),
     Api(31, "DeleteAcls",                   "security",        "0-3",    2,     "0-3",    "1-3"),
     Api(32, "DescribeConfigs",              "configs",         "0-4",    4,     "0-4",    "1-4"),
     Api(33, "AlterConfigs",                 "configs",         "0-2",    2,     "0-2",    "0-2"),
     Api(34, "AlterReplicaLogDirs",          "logdirs",         "0-2",    2,     "0-2",    "1-2"),
-    Api(35, "DescribeLogDirs",              "logdirs",         "0-4",    2,     "0-4",    "1-5"),
+    Api(35, "DescribeLogDirs",              "logdirs",         "0-5",    2,     "0-4",    "1-5"),
     Api(36, "SaslAuthenticate",             "handshake",       "0-2",    2,     "0-2",    "0-2"),
     Api(37, "CreatePartitions",             "topics",          "0-3",    2,     "0-3",    "0-3"),
     Api(38, "CreateDelegationToken",        "security",        "0-3",    2,     "0-3",    "1-3"),
     Api(39, "RenewDelegationToken",         "security",        "0-2",    2,     "0-2",    "1-2"),
     Api(40, "ExpireDelegationToken",        "security",        "0-2",    2,     "0-2",    "1-2"),
     Api(41, "DescribeDelegationToken",      "security",        "0-3",    2,     "0-3",    "1-3"),
-    Api(42, "DeleteGroups",                 "groups",          "0-2",    2,     "0-2",    "0-2"),
+    Api(42, "DeleteGroups",                 "groups",          "0-3",    2,     "0-2",    "0-3"),
     Api(43, "ElectLeaders",                 "topics",          "0-2",    2,     "0-2",    "0-2"),
     Api(44, "IncrementalAlterConfigs",      "configs",         "0-1",    1,     "0-1",    "0-1"),
-    Api(45, "AlterPartitionReassignments",  "topics",          "0",      0,     "0",      "0-1"),
+    Api(45, "AlterPartitionReassignments",  "topics",          "0-1",    0,     "0",      "0-1"),
     Api(46, "ListPartitionReassignments",   "topics",          "0",      0,     "0",      "0"),
     Api(47, "OffsetDelete",                 "group_offsets",   "0",      None,  "0",      "0"),
     Api(48, "DescribeClientQuotas",         "quotas",          "0-1",    1,     "0-1",    "0-1"),
@@ -178,6 +178,7 @@ APIS: tuple[Api, ...] = (
     Api(67, "AllocateProducerIds",          "control",         "0",      0,     "0",      None, control_plane=True),
     Api(68, "ConsumerGroupHeartbeat",       "consumer_groups", "0-1",    0,     "0",      "0-1"),
     Api(69, "ConsumerGroupDescribe",        "consumer_groups", "0-1",    0,     "0",      "0-1"),
+    Api(74, "ListConfigResources",          "configs",         "0-1",    0,     None,     "0-1"),
     Api(75, "DescribeTopicPartitions",      "metadata",        "0",      0,     None,     "0"),
     Api(76, "ShareGroupHeartbeat",          "share_groups",    "1",      0,     None,     "1"),
     Api(77, "ShareGroupDescribe",           "share_groups",    "1",      0,     None,     "1"),

@@ -176,6 +176,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, "The epoch of the Streams topology is not valid."
     STREAMS_TOPOLOGY_FENCED = 132, "The Streams topology is older than the group's."
     SHARE_SESSION_LIMIT_REACHED = 133, "The broker holds as many share sessions as it may.", _RETRY
+    GROUP_DELETION_FAILED = 134, "The group could not be deleted; the message beside the code says why."
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, "The description of the Streams topology could not be taken."
+    CONTROLLER_ID_NOT_REGISTERED = 136, "No controller of this id is registered."
 
 
 def shortened(text: str, most: int = MOST_CHARACTERS) -> str:

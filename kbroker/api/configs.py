@@ -1,9 +1,9 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics and brokers.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: the settings of topics and brokers.
 
-Served: DescribeConfigs 0-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1. Resources are topics (2) and brokers (4);
-the broker with the empty name stands for all brokers. What concerns one broker is asked of that broker. A change is
-written to the metadata store, applied here before it is answered, and reaches the other brokers by a notice. All
-changes of one resource are made, or none.
+Served: DescribeConfigs 0-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1, ListConfigResources 0-1. Resources are
+topics (2) and brokers (4); the broker with the empty name stands for all brokers. What concerns one broker is asked of
+that broker. A change is written to the metadata store, applied here before it is answered, and reaches the other
+brokers by a notice. All changes of one resource are made, or none.
 
 Unlike Kafka: a resource of an unknown type is refused by itself, not the whole request with it. Brokers' loggers (8)
 are an empty list, and their levels cannot be set (INVALID_REQUEST); subscriptions to client metrics (16) are refused,
@@ -21,7 +21,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from kbroker.api.authorization import Each
+from kbroker.api.authorization import NAMES_AT_ONCE, Each, cluster
+from kbroker.api.chunks import is_break
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kbroker.config import (
@@ -45,6 +46,7 @@ from protocol.messages.configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
+    ConfigResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -55,6 +57,8 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +69,9 @@ if TYPE_CHECKING:
     from kbroker.controller.admin import Change, Pending
     from protocol.message import Message
 
-TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+LISTED = GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC
+"""By ListConfigResources, in Kafka's order."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 STORE_PATIENCE_MS = 30_000
@@ -73,6 +79,7 @@ STORE_PATIENCE_MS = 30_000
 
 MANY_SETTINGS = 10 * ELEMENTS_AT_ONCE  # resources are changed in slices; of one there may be ELEMENTS_AT_ONCE
 
+TYPES_SINCE = 1  # ListConfigResources: before, only subscriptions to client metrics
 SOURCES_SINCE = 1  # DescribeConfigs: before, only whether a value is the default
 
 Answer = TypeVar("Answer", bound="Message | InSlices")
@@ -466,6 +473,33 @@ def _refuse_incremental(
     return IncrementalAlterConfigsResponse(responses=_all_refused(request.resources, code, text))
 
 
+# -- ListConfigResources
+
+
+def list_config_resources(request: ListConfigResourcesRequest, call: Call) -> InSlices:
+    """Name what may have settings; by default everything. There are no subscriptions to client metrics."""
+    listed = LISTED if call.version >= TYPES_SINCE else (CLIENT_METRICS,)
+    wanted = request.resource_types or listed
+    if any(each not in listed for each in wanted):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
+    cache, listener = call.broker.plane.cache, call.session.listener
+    brokers = [str(each.id) for each in cache.brokers.values() if each.endpoint(listener) is not None]
+    names = {BROKER_LOGGER: brokers, BROKER: brokers, TOPIC: cache.sorted_names()}
+    found = []
+    for kind in (each for each in LISTED if each in wanted):
+        for at, name in enumerate(names.get(kind, ())):
+            if is_break(at, NAMES_AT_ONCE):
+                yield
+            found.append(ConfigResource(resource_name=name, resource_type=kind))
+    return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=found)
+
+
+def _refuse_list(
+    request: ListConfigResourcesRequest, code: ErrorCode, text: str, version: int
+) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(error_code=code, config_resources=[])
+
+
 # -- names
 
 
@@ -522,5 +556,14 @@ ROUTES = (
         _refuse_incremental,
         WRITERS_NEED,
         elements=MANY_SETTINGS,
+    ),
+    Route(
+        74,
+        ListConfigResourcesRequest,
+        0,
+        1,
+        list_config_resources,
+        _refuse_list,
+        (cluster(Operation.DESCRIBE_CONFIGS),),
     ),
 )

@@ -1,7 +1,7 @@
 """FindCoordinator and the APIs of classic groups: who coordinates, who is a member, who reads what, how far.
 
 Served: FindCoordinator 0-6, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, DescribeGroups 0-6,
-ListGroups 0-5, DeleteGroups 0-2, OffsetCommit 0-10, OffsetFetch 0-10 (v0 in `store_offsets.py`), OffsetDelete 0.
+ListGroups 0-5, DeleteGroups 0-3, OffsetCommit 0-10, OffsetFetch 0-10 (v0 in `store_offsets.py`), OffsetDelete 0.
 Groups are `kbroker.groups`; these handlers hand requests over, and have the coordinator's runtime carry out what
 comes back.
 
@@ -599,6 +599,6 @@ ROUTES = (
     Route(14, SyncGroupRequest, 0, 5, sync_group, _refuse_sync, SYNCS_NEED),
     Route(15, DescribeGroupsRequest, 0, 6, describe_groups, _refuse_describe, DESCRIPTIONS_NEED, elements=MANY),
     Route(16, ListGroupsRequest, 0, 5, list_groups, _refuse_to_list, LISTS_NEED),
-    Route(42, DeleteGroupsRequest, 0, 2, delete_groups, _refuse_delete, GROUPS_GO_BY),
+    Route(42, DeleteGroupsRequest, 0, 3, delete_groups, _refuse_delete, GROUPS_GO_BY),
     Route(47, OffsetDeleteRequest, 0, 0, offset_delete, _refuse_offset_delete, OFFSETS_GO_BY),
 )

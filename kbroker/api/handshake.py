@@ -1,9 +1,10 @@
 """ApiVersions: what this broker speaks.
 
-Served: ApiVersions 0-4. The answer lists exactly the routes of `routes.py`, but for those that wait for a feature which
+Served: ApiVersions 0-5. The answer lists exactly the routes of `routes.py`, but for those that wait for a feature which
 the cluster has not finalized. A client that asks in a version we do not know gets UNSUPPORTED_VERSION in the layout of
 version 0 with the versions of ApiVersions itself, and asks again. Then come the features that this broker supports, and
-those that the cluster has finalized (`metadata/features.py`).
+those that the cluster has finalized (`metadata/features.py`). A client that took this broker for another one is told
+REBOOTSTRAP_REQUIRED.
 
 Unlike Kafka: Kafka 4 lists Produce 0-2 and refuses them, and group APIs whose feature is off; here every listed version
 works, so that a client which can do without an API finds out by this answer.
@@ -45,6 +46,8 @@ def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse
         if not is_understood:
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         call.session.client_software = f"{request.client_software_name} {request.client_software_version}"
+    if request.cluster_id is not None and not _is_meant(request, call):
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
     features = call.broker.features
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
@@ -60,6 +63,12 @@ def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse
             for name, level in features.finalized.items()
         ],
     )
+
+
+def _is_meant(request: ApiVersionsRequest, call: Call) -> bool:
+    """Whether this is the broker that a client thinks it is connected to: addresses are given to others (KIP-1242)."""
+    plane = call.broker.plane
+    return (request.cluster_id, request.node_id) == (plane.cluster_id, plane.broker_id)
 
 
 def unsupported_version() -> ApiVersionsResponse:
@@ -87,4 +96,4 @@ def _refuse(request: ApiVersionsRequest, code: ErrorCode, text: str, version: in
     return ApiVersionsResponse(error_code=code, api_keys=[])
 
 
-ROUTES = (Route(API_VERSIONS, ApiVersionsRequest, 0, 4, api_versions, _refuse, ()),)
+ROUTES = (Route(API_VERSIONS, ApiVersionsRequest, 0, 5, api_versions, _refuse, ()),)

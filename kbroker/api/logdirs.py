@@ -1,7 +1,9 @@
 """AlterReplicaLogDirs and DescribeLogDirs: which log directory holds which partition, and how large it is.
 
-Served: AlterReplicaLogDirs 0-2, DescribeLogDirs 0-4. A directory that is offline or cannot be looked at is named with
+Served: AlterReplicaLogDirs 0-2, DescribeLogDirs 0-5. A directory that is offline or cannot be looked at is named with
 KAFKA_STORAGE_ERROR. A replica that is on its way is in both directories; its copy says how many offsets it lacks.
+
+Unlike Kafka 4.4: there is no cordoned.log.dirs, and no directory is said to be cordoned.
 """
 
 from __future__ import annotations
@@ -155,5 +157,5 @@ ROUTES = (
         (cluster(Operation.ALTER),),
         elements=ELEMENTS_PER_REQUEST,
     ),
-    Route(35, DescribeLogDirsRequest, 0, 4, describe_log_dirs, _refuse, (cluster(Operation.DESCRIBE),)),
+    Route(35, DescribeLogDirsRequest, 0, 5, describe_log_dirs, _refuse, (cluster(Operation.DESCRIBE),)),
 )

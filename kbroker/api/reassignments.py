@@ -1,7 +1,8 @@
 """AlterPartitionReassignments, ListPartitionReassignments: partitions that are to be led and kept by other brokers.
 
-Served: version 0 of both, by the controller; others answer NOT_CONTROLLER. A reassignment is answered when it has
-begun; it goes on by itself (`controller/reassignment.py`). Refusals are in the words of Apache Kafka's controller.
+Served: AlterPartitionReassignments 0-1, ListPartitionReassignments 0, by the controller; others answer NOT_CONTROLLER.
+A reassignment is answered when it has begun; it goes on by itself (`controller/reassignment.py`). Refusals are in the
+words of Apache Kafka's controller.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, c
     def answered(outcomes: Outcomes) -> None:
         broker.tell(Reply(ticket, _altered(request, outcomes, call.version)))
 
-    broker.plane.controller.put(Reassign(wanted, answered))
+    broker.plane.controller.put(Reassign(wanted, answered, request.allow_replication_factor_change))
     return LATER
 
 
@@ -72,7 +73,12 @@ def _altered(
         )
         for topic in request.topics
     ]
-    return AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, responses=responses)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        responses=responses,
+    )
 
 
 def _outcome(index: int, error: KafkaError | None) -> ReassignablePartitionResponse:
@@ -135,7 +141,12 @@ def _refuse_alter(
         )
         for topic in request.topics
     ]
-    return AlterPartitionReassignmentsResponse(error_code=code, error_message=text, responses=responses)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=code,
+        error_message=text,
+        responses=responses,
+    )
 
 
 def _refuse_list(
@@ -162,7 +173,7 @@ ROUTES = (
         45,
         AlterPartitionReassignmentsRequest,
         0,
-        0,
+        1,
         alter_partition_reassignments,
         _refuse_alter,
         (cluster(Operation.ALTER),),

@@ -1,12 +1,12 @@
 """Transactions: producers that add partitions and end them, brokers that verify and mark, tools that look.
 
-Served: AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-5, WriteTxnMarkers 0-1,
+Served: AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-6, WriteTxnMarkers 0-2,
 DescribeTransactions 0, ListTransactions 0-1; InitProducerId is in `producer_ids.py`, DescribeProducers in
 `producers.py`. Transactions are `kbroker.txn`; these handlers hand requests over, and have the coordinator's runtime
 carry out what comes back.
 
 The second protocol (KIP-890: Produce 12, TxnOffsetCommit 5 and EndTxn 5, without AddPartitionsToTxn of clients) is
-spoken by clients that see transaction.version 2 among the finalized features: `transaction.version` in the settings.
+spoken by clients that see transaction.version 2 among the finalized features (`metadata/features.py`).
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 BATCHED_SINCE = 4  # AddPartitionsToTxn: made for brokers, and sent by clients that take the newest version
 KNOWS_ABORTABLE_SINCE = 4  # TxnOffsetCommit
 ADDS_OFFSETS_SINCE = 5  # TxnOffsetCommit: the group's partition of __consumer_offsets, to the transaction (KIP-890)
+TOPIC_IDS_SINCE = 6  # TxnOffsetCommit
 MARKER_PATIENCE_MS = 30_000  # request.timeout.ms, which a coordinator waits for its answer
 NO_SEQUENCE = -1  # of what coordinators write
 
@@ -237,12 +238,16 @@ def _commit_offsets(request: TxnOffsetCommitRequest, call: Call, caller: Caller,
     """where: the partition of __consumer_offsets that the group belongs to; a negative one is not known yet."""
     broker = call.broker
     cache = broker.plane.cache
-    refused: dict[TopicPartition, ErrorCode] = {
-        (topic.name, each.partition_index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for topic in request.topics
-        for each in topic.partitions
-        if cache.partition(topic.name, each.partition_index) is None
-    }
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if call.version >= TOPIC_IDS_SINCE:
+            name = cache.topic_name(topic.topic_id)
+            topic.name = name or ""
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else unknown
+        for each in topic.partitions:
+            if cache.partition(topic.name, each.partition_index) is None:
+                refused[topic.name, each.partition_index] = unknown
     producer = Producer(request.producer_id, request.producer_epoch)
     knows_abortable = call.version >= KNOWS_ABORTABLE_SINCE
     log = _led(call, where)
@@ -289,6 +294,7 @@ def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> InSlices:
                         marker.coordinator_epoch,
                         call.now_ms,
                         commit=marker.transaction_result,
+                        transaction_version=marker.transaction_version,
                     )
                     waiting.append((partition, end_offset, part))
                 except KafkaError as error:
@@ -396,6 +402,7 @@ def _refuse_commit(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
                     for each in topic.partitions
@@ -502,9 +509,9 @@ ROUTES = (
     Route(24, AddPartitionsToTxnRequest, 0, 5, add_partitions_to_txn, _refuse_add, ADDING_NEEDS),
     Route(25, AddOffsetsToTxnRequest, 0, 4, add_offsets_to_txn, _refuse_offsets, (WRITE_ID, READ_GROUP)),
     Route(26, EndTxnRequest, 0, 5, end_txn, _refuse_end, (WRITE_ID,)),
-    Route(27, WriteTxnMarkersRequest, 0, 1, write_txn_markers, _refuse_markers, MARKERS_NEED, elements=MANY),
+    Route(27, WriteTxnMarkersRequest, 0, 2, write_txn_markers, _refuse_markers, MARKERS_NEED, elements=MANY),
     Route(
-        28, TxnOffsetCommitRequest, 0, 5, txn_offset_commit, _refuse_commit, COMMITS_NEED, elements=OFFSETS_PER_COMMIT
+        28, TxnOffsetCommitRequest, 0, 6, txn_offset_commit, _refuse_commit, COMMITS_NEED, elements=OFFSETS_PER_COMMIT
     ),
     Route(65, DescribeTransactionsRequest, 0, 0, describe_transactions, _refuse_describe, DESCRIPTIONS_NEED),
     Route(66, ListTransactionsRequest, 0, 1, list_transactions, _refuse_list, LISTS_NEED),

@@ -273,7 +273,14 @@ class TransactionMarkers:
     # --- one marker
 
     def append(
-        self, where: TopicPartition, producer: Producer, coordinator_epoch: int, now_ms: int, *, commit: bool
+        self,
+        where: TopicPartition,
+        producer: Producer,
+        coordinator_epoch: int,
+        now_ms: int,
+        *,
+        commit: bool,
+        transaction_version: int = 0,
     ) -> tuple[Partition, int]:
         """Append a marker as the partition's leader. Returns: the partition, and where the marker ends.
 
@@ -288,7 +295,8 @@ class TransactionMarkers:
         batch = build_marker_batch(
             marker, producer_id=producer.producer_id, producer_epoch=producer.epoch, timestamp=wall_ms
         )
-        first_offset = self._replicas.append_own(partition, batch, wall_ms, Marker(commit, coordinator_epoch, wall_ms))
+        content = Marker(commit, coordinator_epoch, wall_ms, transaction_version)
+        first_offset = self._replicas.append_own(partition, batch, wall_ms, content)
         log = partition.log
         assert log is not None, partition
         if partition.topic == CONSUMER_OFFSETS:

@@ -274,8 +274,8 @@ class Controller:
                 self._queue.appendleft(InSyncChanged(in_sync.granted(epoch.context, response)))
             case InSyncChanged(partitions):
                 yield from reassignment.complete(epoch, partitions)
-            case Reassign(targets, tell):
-                tell((yield from reassignment.asked(epoch, targets)))
+            case Reassign(targets, tell, may_resize):
+                tell((yield from reassignment.asked(epoch, targets, may_resize=may_resize)))
             case ReassignmentsChanged():
                 yield from reassignment.requests_changed(epoch)
             case PreferredElectionsChanged():

@@ -121,10 +121,14 @@ class PreferredElectionsChanged(NamedTuple):
 
 
 class Reassign(NamedTuple):
-    """Asked-for reassignments. targets: to which replicas, None: called off. done: gets why not, by partition."""
+    """Asked-for reassignments. targets: to which replicas, None: called off. done: gets why not, by partition.
+
+    may_resize: whether a partition may have more or fewer replicas than before.
+    """
 
     targets: Mapping[TopicPartition, tuple[int, ...] | None]
     done: Callable[[Mapping[TopicPartition, KafkaError | None]], None]
+    may_resize: bool = True
 
 
 class UncleanElectionsDue(NamedTuple):

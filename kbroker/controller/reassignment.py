@@ -58,13 +58,21 @@ Targets: TypeAlias = Mapping[TopicPartition, "tuple[int, ...] | None"]
 """Where partitions are to be; None: call off what is under way."""
 
 
-def asked(epoch: ControllerEpoch, targets: Targets) -> Procedure[dict[TopicPartition, KafkaError | None]]:
-    """Begin, replace or call off reassignments. Returns: why not, None where it is under way, or done."""
+def asked(
+    epoch: ControllerEpoch, targets: Targets, *, may_resize: bool = True
+) -> Procedure[dict[TopicPartition, KafkaError | None]]:
+    """Begin, replace or call off reassignments. Returns: why not, None where it is under way, or done.
+
+    may_resize: whether a partition may have more or fewer replicas than before (KIP-860).
+    """
     outcomes: dict[TopicPartition, KafkaError | None] = {}
     granted: dict[TopicPartition, Assignment] = {}
     for partition, target in targets.items():
         try:
-            granted[partition] = _assignment(epoch.context, partition, target)
+            wanted = _assignment(epoch.context, partition, target)
+            if not may_resize and target is not None:
+                _check_size(epoch.context.assignment(partition), target)
+            granted[partition] = wanted
         except KafkaError as error:
             outcomes[partition] = error
     yield from _forget_requests(epoch, granted)  # the latest target counts
@@ -136,6 +144,14 @@ def _assignment(
     check_replicas(target, set() if anywhere else {each for each in wanted.adding if not context.is_live(each)})
     _check_records(context, partition, wanted)
     return wanted
+
+
+def _check_size(now: Assignment, target: Sequence[int]) -> None:
+    """Raises: KafkaError if there would be more or fewer replicas; of one that is moving its target counts."""
+    before = len(now.target)
+    if before != len(target):
+        text = f"The replication factor is changed from {before} to {len(target)}"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
 
 
 def _check_records(context: Context, partition: TopicPartition, wanted: Assignment) -> None:

@@ -494,6 +494,7 @@ def _txn_commit_response(
     topics = [
         TxnOffsetCommitResponseTopic(
             name=topic.name,
+            topic_id=topic.topic_id,
             partitions=[
                 TxnOffsetCommitResponsePartition(
                     partition_index=each.partition_index, error_code=codes.get((topic.name, each.partition_index), NONE)

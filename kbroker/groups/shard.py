@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from protocol.messages.transactions import TxnOffsetCommitRequest
 
 MINUTE_MS = 60_000
+KNOWS_GONE_SINCE = 6  # TxnOffsetCommit: that the group is not there (KIP-1319)
 
 TOMBSTONES_PER_BATCH = 1_000
 """Those of one group; all in one batch would be too large from some 20,000 on, and the group could never be deleted."""
@@ -171,7 +172,8 @@ class GroupShard(Shard[GroupsRecord]):
         """Whether the sender may commit for the group in a transaction."""
         group = self.groups.get(request.group_id)
         if group is None:  # a generation speaks of a group that is gone
-            return ErrorCode.NONE if request.generation_id < 0 else ErrorCode.UNKNOWN_MEMBER_ID
+            gone = ErrorCode.GROUP_ID_NOT_FOUND if version >= KNOWS_GONE_SINCE else ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.NONE if request.generation_id < 0 else gone
         return self.kind_of(group).transactional_commit_error(group, request, version)
 
     def store_offsets(

@@ -55,6 +55,8 @@ BATCHES_KEPT = 5
 """Kafka's max.in.flight.requests.per.connection for idempotent producers: a retry is never older than this."""
 
 NONE = -1
+LARGEST_EPOCH = 0x7FFF
+RAISES = 2  # transaction.version from which on the end of a transaction raises the epoch (KIP-890)
 FORGOTTEN = 8  # this part of a log's producers is forgotten at once when they are too many: to look for them takes 5 ms
 _VERSION = 1
 _SNAPSHOT_HEAD = Struct(">hIi")
@@ -101,11 +103,15 @@ class CompletedTransaction(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The content of an end-of-transaction control record."""
+    """The content of an end-of-transaction control record.
+
+    transaction_version: 2 where the end has raised the producer's epoch; of what is written already it is not known.
+    """
 
     is_commit: bool
     coordinator_epoch: int
     timestamp: int
+    transaction_version: int = 0
 
 
 class Awaited:
@@ -250,6 +256,12 @@ class Producers:
         if entry is None:
             return
         _check_epoch(header[PRODUCER_ID], entry, header[PRODUCER_EPOCH])
+        is_raised = marker.transaction_version < RAISES or header[PRODUCER_EPOCH] != entry.epoch
+        if not is_raised and entry.epoch != LARGEST_EPOCH and entry.txn_first_offset != NONE:
+            raise KafkaError(  # with none open it has come before, and its answer was lost (KAFKA-19999)
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"a marker of producer {header[PRODUCER_ID]} in epoch {entry.epoch}, in which a transaction is open",
+            )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,

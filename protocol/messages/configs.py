@@ -1,9 +1,9 @@
-"""Settings of topics and brokers: DescribeConfigs (key 32), AlterConfigs (33), IncrementalAlterConfigs (44).
+"""Settings: DescribeConfigs (key 32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
 
 Sent by admin clients. A resource is a topic or a broker: `resource_type` 2 is a topic, 4 a broker, 8 a broker's
-loggers, 16 a client's metrics subscription (KIP-714). Its `resource_name` is the topic's name or the broker's node id
-in decimal; an empty name with type 4 stands for the defaults of all brokers in the cluster. What concerns one broker
-has to be sent to it; the rest any broker answers.
+loggers, 16 a client's metrics subscription (KIP-714), 32 a group. Its `resource_name` is the topic's name, the broker's
+node id in decimal, the group's id; an empty name with type 4 stands for the defaults of all brokers in the cluster.
+What concerns one broker has to be sent to it; the rest any broker answers.
 
 Names and values are text, as in server.properties. Where a value comes from is told by its source: 1 set on the topic,
 2 set on this broker at run time, 3 set for all brokers at run time, 4 from the broker's file, 5 the built-in default, 6
@@ -181,3 +181,34 @@ class IncrementalAlterConfigsResponse(Message, api=44, versions="0-1", flexible=
 
     throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     responses: Array[AlterConfigsResourceResponse]
+
+
+class ListConfigResourcesRequest(Message, api=74, versions="0-1", flexible="0+"):
+    """Asks which resources may have settings.
+
+    Versions:
+      0  introduced by KIP-714 as ListClientMetricsResources: those of type 16, and no others
+      1  resource_types (KIP-1142)
+    """
+
+    resource_types: Array[Int8] = since(1, default=[])  # empty: all that the broker knows; see the top of this file
+
+
+class ListConfigResourcesResponse(Message, api=74, versions="0-1", flexible="0+"):
+    """The resources.
+
+    Versions:
+      0  introduced by KIP-714
+      1  resource_type (KIP-1142)
+    """
+
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
+    error_code: Int16  # UNSUPPORTED_VERSION: a type that this version does not list
+    config_resources: Array[ConfigResource]
+
+
+class ConfigResource(Struct):
+    """A resource."""
+
+    resource_name: String  # see the top of this file
+    resource_type: Int8 = since(1, default=16, ignorable=True)

@@ -380,25 +380,27 @@ class ListedGroup(Struct):
     group_type: String = since(5, default="", ignorable=True)
 
 
-class DeleteGroupsRequest(Message, api=42, versions="0-2", flexible="2+"):
+class DeleteGroupsRequest(Message, api=42, versions="0-3", flexible="2+"):
     """Asks to forget groups and their offsets.
 
     Versions:
       0  introduced by KIP-229
       1  as 0, throttled after the response instead of before (KIP-219)
       2  flexible (KIP-482)
+      3  as 2
     """
 
     groups_names: Array[String]  # group ids
 
 
-class DeleteGroupsResponse(Message, api=42, versions="0-2", flexible="2+"):
+class DeleteGroupsResponse(Message, api=42, versions="0-3", flexible="2+"):
     """Which groups are gone.
 
     Versions:
       0  introduced by KIP-229
       1  as 0, throttled after the response (KIP-219)
       2  flexible (KIP-482)
+      3  error_message; GROUP_DELETION_FAILED may appear
     """
 
     throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
@@ -410,3 +412,4 @@ class DeletableGroupResult(Struct):
 
     group_id: String
     error_code: Int16  # NON_EMPTY_GROUP: it has members
+    error_message: String | None = since(3, default=None, ignorable=True)  # None: no more to say than the code does

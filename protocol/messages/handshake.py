@@ -15,7 +15,7 @@ from __future__ import annotations
 from protocol.message import Array, Bool, Bytes, Int16, Int32, Int64, Message, String, Struct, since, tagged
 
 
-class ApiVersionsRequest(Message, api=18, versions="0-4", flexible="3+"):
+class ApiVersionsRequest(Message, api=18, versions="0-5", flexible="3+"):
     """Asks what the broker speaks.
 
     Versions:
@@ -24,14 +24,19 @@ class ApiVersionsRequest(Message, api=18, versions="0-4", flexible="3+"):
       2  as 1, throttled after the response instead of before (KIP-219)
       3  flexible (KIP-482); names the client's software (KIP-511)
       4  the client can read features whose lowest version is 0 (KAFKA-17011)
+      5  says whom the client takes the broker for (KIP-1242)
     """
 
     # letters, digits, "-" and "."; else INVALID_REQUEST
     client_software_name: String = since(3, default="", ignorable=True)
     client_software_version: String = since(3, default="", ignorable=True)  # under the same rule
+    cluster_id: String | None = since(
+        5, default=None, ignorable=True
+    )  # None: not known yet, and node_id does not count
+    node_id: Int32 = since(5, default=-1, ignorable=True)
 
 
-class ApiVersionsResponse(Message, api=18, versions="0-4", flexible="3+"):
+class ApiVersionsResponse(Message, api=18, versions="0-5", flexible="3+"):
     """The versions of each API that the broker serves on this listener.
 
     Versions:
@@ -40,6 +45,7 @@ class ApiVersionsResponse(Message, api=18, versions="0-4", flexible="3+"):
       2  as 1, throttled after the response (KIP-219)
       3  flexible but for its header (KIP-482); features (KIP-584)
       4  features whose lowest version is 0 are listed too (KAFKA-17011)
+      5  REBOOTSTRAP_REQUIRED may appear (KIP-1242)
     """
 
     error_code: Int16

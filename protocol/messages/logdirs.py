@@ -66,7 +66,7 @@ class AlterReplicaLogDirPartitionResult(Struct):
     error_code: Int16
 
 
-class DescribeLogDirsRequest(Message, api=35, versions="0-4", flexible="2+"):
+class DescribeLogDirsRequest(Message, api=35, versions="0-5", flexible="2+"):
     """Asks what is on this broker's disks.
 
     Versions:
@@ -75,6 +75,7 @@ class DescribeLogDirsRequest(Message, api=35, versions="0-4", flexible="2+"):
       2  flexible (KIP-482)
       3  the response gains an error code (KIP-784)
       4  the response gains the sizes of the volumes (KIP-827)
+      5  the response says which directories take no new logs (KIP-1066)
 
     Kafka 4 serves 1 and up.
     """
@@ -89,7 +90,7 @@ class DescribableLogDirTopic(Struct):
     partitions: Array[Int32]  # indexes
 
 
-class DescribeLogDirsResponse(Message, api=35, versions="0-4", flexible="2+"):
+class DescribeLogDirsResponse(Message, api=35, versions="0-5", flexible="2+"):
     """The log directories and what is in each.
 
     Versions:
@@ -98,6 +99,7 @@ class DescribeLogDirsResponse(Message, api=35, versions="0-4", flexible="2+"):
       2  flexible (KIP-482)
       3  error_code (KIP-784)
       4  total_bytes and usable_bytes (KIP-827)
+      5  is_cordoned (KIP-1066)
     """
 
     throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
@@ -114,6 +116,7 @@ class DescribeLogDirsResult(Struct):
     topics: Array[DescribeLogDirsTopic]
     total_bytes: Int64 = since(4, default=-1, ignorable=True)  # size of the volume that the directory is on; -1 unknown
     usable_bytes: Int64 = since(4, default=-1, ignorable=True)  # what is free on it; -1 unknown
+    is_cordoned: Bool = since(5, default=False, ignorable=True)  # True: no new log is put there (cordoned.log.dirs)
 
 
 class DescribeLogDirsTopic(Struct):

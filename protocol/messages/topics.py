@@ -277,7 +277,7 @@ class PartitionResult(Struct):
     error_message: String | None  # None: no more to say than the code does
 
 
-class AlterPartitionReassignmentsRequest(Message, api=45, versions="0", flexible="0+"):
+class AlterPartitionReassignmentsRequest(Message, api=45, versions="0-1", flexible="0+"):
     """Partitions to be moved to other brokers, and moves to be called off.
 
     The controller adds the new replicas, waits until they are in sync, and only then takes the old ones away; the
@@ -285,9 +285,12 @@ class AlterPartitionReassignmentsRequest(Message, api=45, versions="0", flexible
 
     Versions:
       0  introduced by KIP-455, flexible from the start
+      1  allow_replication_factor_change (KIP-860)
     """
 
     timeout_ms: Int32 = plain(default=60000)
+    # False: as many replicas as before, or the partition is refused
+    allow_replication_factor_change: Bool = since(1, default=True)
     topics: Array[ReassignableTopic]
 
 
@@ -306,14 +309,16 @@ class ReassignablePartition(Struct):
     replicas: Array[Int32] | None = plain(default=None)
 
 
-class AlterPartitionReassignmentsResponse(Message, api=45, versions="0", flexible="0+"):
+class AlterPartitionReassignmentsResponse(Message, api=45, versions="0-1", flexible="0+"):
     """Whether each move has begun.
 
     Versions:
       0  introduced by KIP-455, flexible from the start
+      1  allow_replication_factor_change (KIP-860)
     """
 
     throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
+    allow_replication_factor_change: Bool = since(1, default=True, ignorable=True)  # as it was asked
     error_code: Int16  # of the whole request; CLUSTER_AUTHORIZATION_FAILED, for instance
     error_message: String | None  # None: no more to say than the code does
     responses: Array[ReassignableTopicResponse]

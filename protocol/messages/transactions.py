@@ -14,7 +14,22 @@ partitions by themselves, and each end raises the epoch.
 
 from __future__ import annotations
 
-from protocol.message import Array, Bool, Int8, Int16, Int32, Int64, Message, String, Struct, plain, since, until
+from protocol.message import (
+    ZERO_UUID,
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    Struct,
+    Uuid,
+    plain,
+    since,
+    until,
+)
 
 
 class InitProducerIdRequest(Message, api=22, versions="0-6", flexible="2+"):
@@ -203,7 +218,7 @@ class EndTxnResponse(Message, api=26, versions="0-5", flexible="3+"):
     producer_epoch: Int16 = since(5, default=-1, ignorable=True)  # for the next transaction; -1 on error
 
 
-class TxnOffsetCommitRequest(Message, api=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Message, api=28, versions="0-6", flexible="3+"):
     """Offsets to remember for a group, if the transaction commits.
 
     Versions:
@@ -214,13 +229,14 @@ class TxnOffsetCommitRequest(Message, api=28, versions="0-5", flexible="3+"):
          (KIP-447)
       4  the client knows TRANSACTION_ABORTABLE (KIP-890)
       5  adds the group's offsets to the transaction by itself, under transaction version 2 (KIP-890)
+      6  topic_id instead of the name (KIP-1319)
     """
 
     transactional_id: String
     group_id: String
     producer_id: Int64
     producer_epoch: Int16
-    generation_id: Int32 = since(3, default=-1)  # -1: from outside the group
+    generation_id: Int32 = since(3, default=-1)  # in a consumer group the member's epoch; -1: from outside the group
     member_id: String = since(3, default="")  # empty: from outside the group
     group_instance_id: String | None = since(3, default=None)  # None: a dynamic member
     topics: Array[TxnOffsetCommitRequestTopic]
@@ -229,7 +245,8 @@ class TxnOffsetCommitRequest(Message, api=28, versions="0-5", flexible="3+"):
 class TxnOffsetCommitRequestTopic(Struct):
     """The offsets of one topic."""
 
-    name: String
+    name: String = until(5, default="", ignorable=True)
+    topic_id: Uuid = since(6, default=ZERO_UUID, ignorable=True)
     partitions: Array[TxnOffsetCommitRequestPartition]
 
 
@@ -243,7 +260,7 @@ class TxnOffsetCommitRequestPartition(Struct):
     committed_metadata: String | None  # whatever the client wants back; offset.metadata.max.bytes bounds it
 
 
-class TxnOffsetCommitResponse(Message, api=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitResponse(Message, api=28, versions="0-6", flexible="3+"):
     """Which offsets wait for the end of the transaction.
 
     Versions:
@@ -253,6 +270,8 @@ class TxnOffsetCommitResponse(Message, api=28, versions="0-5", flexible="3+"):
       3  flexible (KIP-482); ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID may appear (KIP-447)
       4  TRANSACTION_ABORTABLE may appear (KIP-890)
       5  as 4
+      6  topic_id instead of the name; GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH and UNKNOWN_TOPIC_ID may appear
+         (KIP-1319)
     """
 
     throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
@@ -262,7 +281,8 @@ class TxnOffsetCommitResponse(Message, api=28, versions="0-5", flexible="3+"):
 class TxnOffsetCommitResponseTopic(Struct):
     """The outcomes for one topic."""
 
-    name: String
+    name: String = until(5, default="", ignorable=True)
+    topic_id: Uuid = since(6, default=ZERO_UUID, ignorable=True)
     partitions: Array[TxnOffsetCommitResponsePartition]
 
 

@@ -79,6 +79,7 @@ NEEDED: dict[str, set[tuple[Operation, ResourceType]]] = {
     "AlterReplicaLogDirs": {(ALTER, CLUSTER)},
     "DescribeLogDirs": {(DESCRIBE, CLUSTER)},
     "UpdateFeatures": {(ALTER, CLUSTER)},
+    "ListConfigResources": {(DESCRIBE_CONFIGS, CLUSTER)},
     "DescribeAcls": {(DESCRIBE, CLUSTER)},
     "DescribeClientQuotas": {(DESCRIBE_CONFIGS, CLUSTER)},
     "AlterClientQuotas": {(ALTER_CONFIGS, CLUSTER)},

@@ -14,9 +14,10 @@ from kbroker.ports import Create, Delete, Operation, SetData
 from protocol.errors import ErrorCode
 from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.messages.groups import HeartbeatRequest
+from protocol.messages.handshake import ApiVersionsRequest
 from tests.controller.cluster import Cluster
 from tests.requests import VERSIONS
-from tests.world import World
+from tests.world import BROKER, CLUSTER, World
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 NAME = TRANSACTION_VERSION
@@ -90,6 +91,27 @@ def test_metadata_of_a_broker_that_knew_no_features_is_brought_up_to_date() -> N
     node.data, node.version = b'{"version":2,"status":1,"features":{}}', 0
     world.restart()
     assert stored(world) == newest()
+
+
+# -- who is meant
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "code"),
+    [
+        (None, 99, ErrorCode.NONE),
+        (CLUSTER, BROKER, ErrorCode.NONE),
+        (CLUSTER, 99, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("another", BROKER, ErrorCode.REBOOTSTRAP_REQUIRED),
+    ],
+)
+def test_a_client_that_takes_the_broker_for_another_one_starts_again(
+    cluster_id: str | None, node_id: int, code: ErrorCode
+) -> None:
+    software = {"client_software_name": "tests", "client_software_version": "1"}
+    request = ApiVersionsRequest(**software, cluster_id=cluster_id, node_id=node_id)
+    told = World().client().ask(request, 5)
+    assert (told.error_code, bool(told.api_keys)) == (code, code is ErrorCode.NONE)
 
 
 # -- what a broker cannot do
@@ -227,7 +249,7 @@ def test_every_feature_that_an_api_waits_for_is_supported() -> None:
     assert {name for name, _, _ in SUPPORTED} - {TRANSACTION_VERSION} <= {name for name, _ in awaited}
 
 
-@pytest.mark.parametrize("api", [55, 74], ids=["DescribeQuorum", "ListConfigResources"])
+@pytest.mark.parametrize("api", [55, 64], ids=["DescribeQuorum", "UnregisterBroker"])
 def test_what_only_a_metadata_quorum_answers_ends_the_connection_as_with_a_broker_on_zookeeper(api: int) -> None:
     client = World().client()
     listed = {each.api_key for each in client.ask(VERSIONS, 4).api_keys}

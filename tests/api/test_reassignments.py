@@ -47,6 +47,24 @@ def test_what_becomes_of_a_reassignment(
     assert (part.error_message or "").endswith(text or "")
 
 
+@pytest.mark.parametrize(
+    ("replicas", "text"),
+    [([2, 1], None), ([1], "The replication factor is changed from 2 to 1"), (None, None)],
+)
+def test_a_move_may_be_kept_from_changing_how_many_replicas_there_are(
+    replicas: list[int] | None, text: str | None
+) -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (1, 2))
+    request = reassigning("t", 0, replicas)
+    request.allow_replication_factor_change = False
+    told = cluster.ask(request, 1, cluster.controller.id)
+    (part,) = told.responses[0].partitions
+    assert not told.allow_replication_factor_change
+    assert part.error_message == text
+    assert (part.error_code == ErrorCode.INVALID_REPLICATION_FACTOR) == (text is not None)
+
+
 def test_nothing_is_being_moved() -> None:
     world = World()
     world.create("t")

@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.config.limits import DELETED_IF_UNKNOWN_MS
 from protocol.errors import ErrorCode
+from protocol.message import ZERO_UUID
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 from protocol.messages.groups import FindCoordinatorRequest
@@ -130,7 +131,9 @@ class Producer:
         )
         return ErrorCode(self.client.ask(request, version).error_code)
 
-    def commit_offset(self, offset: int, version: int = 3, partition: int = 0) -> ErrorCode:
+    def commit_offset(
+        self, offset: int, version: int = 3, partition: int = 0, *, topic_id: bytes = ZERO_UUID
+    ) -> ErrorCode:
         part = TxnOffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=""
         )
@@ -139,10 +142,11 @@ class Producer:
             group_id=GROUP,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[part])],
+            topics=[TxnOffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[part])],
         )
-        answer = self.client.ask(request, version)
-        return ErrorCode(answer.topics[0].partitions[0].error_code)
+        (topic,) = self.client.ask(request, version).topics
+        assert (topic.name, topic.topic_id) == (("t", ZERO_UUID) if version < 6 else ("", topic_id))
+        return ErrorCode(topic.partitions[0].error_code)
 
 
 @pytest.fixture
@@ -258,6 +262,16 @@ def test_offsets_of_a_group_that_takes_no_part_are_refused(producer: Producer, v
 def test_offsets_of_partitions_that_do_not_exist_are_refused(producer: Producer) -> None:
     producer.add_offsets()
     assert producer.commit_offset(7, partition=9) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_offsets_of_a_topic_by_its_id(world: World, producer: Producer) -> None:
+    assert producer.commit_offset(7, 6, topic_id=world.topic_id("t")) is ErrorCode.NONE
+    assert producer.commit_offset(7, 6, topic_id=bytes(15) + b"x") is ErrorCode.UNKNOWN_TOPIC_ID
+    assert producer.commit_offset(7, 6, partition=9, topic_id=world.topic_id("t")) is (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    producer.end(version=5)
+    assert committed_offset(world) == 7
 
 
 # --- fencing
@@ -448,7 +462,9 @@ def test_open_transaction_outlives_a_restart(world: World, producer: Producer) -
 # --- brokers
 
 
-def markers(world: World, producer: Producer, *, epoch: int = 5, commit: bool = True, index: int = 0) -> ErrorCode:
+def markers(
+    world: World, producer: Producer, *, epoch: int = 5, commit: bool = True, index: int = 0, raises: bool = False
+) -> ErrorCode:
     """The answer to a marker, where the coordinator has epoch 5."""
     world.plane.cache.topics["__transaction_state"].partitions[0].leader_epoch = 5
     marker = WritableTxnMarker(
@@ -457,8 +473,9 @@ def markers(world: World, producer: Producer, *, epoch: int = 5, commit: bool = 
         transaction_result=commit,
         topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[index])],
         coordinator_epoch=epoch,
+        transaction_version=2 if raises else 0,
     )
-    (answer,) = world.client().ask(WriteTxnMarkersRequest(markers=[marker]), 1).markers
+    (answer,) = world.client().ask(WriteTxnMarkersRequest(markers=[marker]), 2).markers
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
@@ -467,6 +484,18 @@ def test_marker_of_another_broker_s_coordinator_ends_the_transaction_here(world:
     producer.write(b"a")
     assert markers(world, producer) is ErrorCode.NONE
     assert stable_end(world) == 2
+
+
+def test_marker_that_is_to_raise_the_epoch_of_an_open_transaction_has_a_higher_one(
+    world: World, producer: Producer
+) -> None:
+    producer.add(0)
+    producer.write(b"a")
+    assert markers(world, producer, raises=True) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert stable_end(world) == 0
+    producer.epoch += 1
+    assert [markers(world, producer, raises=True) for _ in range(2)] == [ErrorCode.NONE, ErrorCode.NONE]  # and again
+    assert stable_end(world) == 3
 
 
 def test_marker_of_an_earlier_coordinator_is_fenced(world: World, producer: Producer) -> None:

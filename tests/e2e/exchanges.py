@@ -15,6 +15,7 @@ from protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
+    ListConfigResourcesRequest,
 )
 from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -184,8 +185,13 @@ def metadata(here: World, version: int) -> None:
 @exchange(18)
 def api_versions(here: World, version: int) -> None:
     asked = ApiVersionsRequest(client_software_name="tests", client_software_version="1")
+    if version >= 5:
+        other = ApiVersionsRequest(
+            client_software_name="tests", client_software_version="1", cluster_id="another", node_id=NODE
+        )
+        assert here.ask(other, version).error_code == ErrorCode.REBOOTSTRAP_REQUIRED
     found = here.ask(asked, version)
-    assert (18, 0, 4) in [(each.api_key, each.min_version, each.max_version) for each in found.api_keys]
+    assert (18, 0, 5) in [(each.api_key, each.min_version, each.max_version) for each in found.api_keys]
 
 
 @exchange(19)
@@ -263,6 +269,11 @@ def alter_partition_reassignments(here: World, version: int) -> None:
     asked = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=here.topic().name, partitions=[wanted])])
     done = here.ask(asked, version)
     assert (done.error_code, done.responses[0].partitions[0].error_code) == (NONE, NONE)
+    if version >= 1:
+        wanted.replicas, asked.allow_replication_factor_change = [NODE, NODE + 1], False
+        refused = here.ask(asked, version)
+        assert not refused.allow_replication_factor_change
+        assert refused.responses[0].partitions[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT  # no such broker
 
 
 @exchange(46)
@@ -276,6 +287,17 @@ def update_features(here: World, version: int) -> None:
     wanted = FeatureUpdateKey(feature="none", max_version_level=1)
     done = here.ask(UpdateFeaturesRequest(feature_updates=[wanted]), version)
     assert (done.error_code, done.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
+
+
+@exchange(74)
+def list_config_resources(here: World, version: int) -> None:
+    topic = here.topic()
+    found = here.ask(ListConfigResourcesRequest(), version)
+    listed = [(each.resource_type, each.resource_name) for each in found.config_resources]
+    assert found.error_code == NONE
+    assert [each for each in listed if each[1] in (topic.name, str(NODE))] == (
+        [(8, str(NODE)), (4, str(NODE)), (TOPIC, topic.name)] if version >= 1 else []
+    )
 
 
 # -- who may do what

@@ -158,7 +158,7 @@ def txn_offset_commit(here: World, version: int) -> None:
         group_id=group,
         producer_id=who.id,
         producer_epoch=who.epoch,
-        topics=[TxnOffsetCommitRequestTopic(name=topic.name, partitions=[part])],
+        topics=[TxnOffsetCommitRequestTopic(name=topic.name, topic_id=topic.id, partitions=[part])],
     )
     assert here.ask(asked, version).topics[0].partitions[0].error_code == NONE
     assert end(here, who) == NONE

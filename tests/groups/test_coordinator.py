@@ -598,11 +598,16 @@ def test_transaction_of_a_stranger_to_a_group_with_members_is_let_in_without_ide
     assert txn_commit(world, 7, 11, member_id="stranger", generation_id=1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.parametrize(
+    ("version", "told"), [(3, ErrorCode.UNKNOWN_MEMBER_ID), (6, ErrorCode.GROUP_ID_NOT_FOUND)], ids=["3", "6"]
+)
 @pytest.mark.parametrize("generation", [0, 1])
-def test_member_of_a_group_that_is_gone_commits_nothing_in_a_transaction(generation: int) -> None:
+def test_member_of_a_group_that_is_gone_commits_nothing_in_a_transaction(
+    generation: int, version: int, told: ErrorCode
+) -> None:
     world = World()
-    code = txn_commit(world, 7, 11, member_id="zombie", generation_id=generation)
-    assert (code, world.log) == (ErrorCode.UNKNOWN_MEMBER_ID, [])
+    code = txn_commit(world, 7, 11, version=version, member_id="zombie", generation_id=generation)
+    assert (code, world.log) == (told, [])
 
 
 def test_group_deleted_during_a_transaction_is_gone_at_once() -> None:

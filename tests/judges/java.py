@@ -24,7 +24,8 @@ from typing import Any
 
 import pytest
 
-RELEASES = ("3.9.1", "4.3.0")
+NEWEST = "4.4.0"
+RELEASES = ("3.9.1", NEWEST)
 _SOURCES = Path(__file__).parent / "java"
 _CACHE = Path(__file__).parents[2] / ".cache" / "judges"
 KEY_TYPES = range(128)
@@ -188,11 +189,13 @@ def _compile(release: str, home: Path) -> None:
     content = json.dumps(sources).encode()
     if not _stamp(home / "classes.stamp", content):
         return
-    moved = tuple(int(part) for part in release.split(".")) >= (4, 2)
+    number = tuple(int(part) for part in release.split("."))
     (home / "src").mkdir(exist_ok=True)
     for name, text in sources.items():
-        if moved:
+        if number >= (4, 2):
             text = re.sub(r"kafka\.common\.record\.(?!TimestampType)", "kafka.common.record.internal.", text)
+        if number >= (4, 4):
+            text = text.replace("utils.ByteBufferOutputStream", "utils.internals.ByteBufferOutputStream")
         (home / "src" / name).write_text(text)
     files = [str(home / "src" / name) for name in sources]
     _run(["javac", "-nowarn", "-Xlint:-deprecation", "-cp", f"{home / 'lib'}/*", "-d", str(home / "classes"), *files])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.judges.java import RELEASES, require
+from kbroker.api.routes import SERVED
+from protocol.apis import APIS
+from tests.judges.java import NEWEST, RELEASES, require
 from tests.judges.pairs import all_messages, versions
 from tests.judges.report import PAGE, judged, row, span, table, unjudged
 
@@ -45,6 +47,56 @@ def test_every_api_of_a_zookeeper_broker_is_there_in_every_version() -> None:
         if "ZK_BROKER" in api["listeners"]
     }
     assert {key: served - ours.get(key, set()) for key, served in theirs.items() if served - ours.get(key, set())} == {}
+
+
+OF_A_QUORUM = {
+    55: "DescribeQuorum",
+    64: "UnregisterBroker",
+    80: "AddRaftVoter",
+    81: "RemoveRaftVoter",
+    94: "UnregisterController",
+}
+"""What brokers pass on to a KRaft quorum, which there is none of."""
+
+TELEMETRY = {71: "GetTelemetrySubscriptions", 72: "PushTelemetry"}
+"""Apache's brokers list these only with a plugin that takes what clients push (README.md)."""
+
+NOT_YET = {66, 68, 69, *range(76, 80), *range(83, 94)}
+"""ListTransactions 2, and the groups of Kafka 4. A key leaves this set with the commit that serves it."""
+
+LISTED_FROM = {0: 0}
+"""Versions that 4.4 lists and does not serve, by key: clients give up where Produce has no old ones."""
+
+
+def _stable(release: str, listener: str) -> dict[int, tuple[int, int]]:
+    """The versions that a release's broker lists, by key."""
+    return {
+        api["key"]: (api["request"][0], api["stable"])
+        for api in require(release).has["apis"]
+        if listener in api["listeners"] and api["stable"] >= api["request"][0]
+    }
+
+
+@pytest.mark.java
+@pytest.mark.timeout(600)
+def test_the_newest_release_serves_clients_nothing_that_is_not_served() -> None:
+    theirs = _stable(NEWEST, "BROKER")
+    served = {key: range(each.first, each.last + 1) for key, each in SERVED.items()}
+    missing = {key for key, (first, last) in theirs.items() if not {first, last} <= set(served.get(key, ()))}
+    assert missing - OF_A_QUORUM.keys() - TELEMETRY.keys() == NOT_YET
+
+
+@pytest.mark.java
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("release", "listener", "column"), [("3.9.1", "ZK_BROKER", "kafka_3_9"), (NEWEST, "BROKER", "kafka_4_4")]
+)
+def test_the_table_of_apis_says_what_apaches_brokers_list(release: str, listener: str, column: str) -> None:
+    theirs = _stable(release, listener)
+    if release == NEWEST:
+        theirs |= {key: (first, theirs[key][1]) for key, first in LISTED_FROM.items()}
+    ours = {api.key: getattr(api, column) for api in APIS}
+    assert {key: said for key, said in ours.items() if said != theirs.get(key)} == {}
 
 
 def test_ranges_are_short() -> None:

@@ -16,8 +16,8 @@ Json = Any
 
 
 def plain_name(name: str) -> str:
-    """A field's name as every judge's naming habit comes down to."""
-    return name.replace("_", "").lower()
+    """A field's name as every judge's naming habit comes down to; `generation_id` got a longer one in 4.4."""
+    return name.replace("_", "").lower().replace("ormemberepoch", "")
 
 
 def tree(value: Struct, version: int) -> Json:

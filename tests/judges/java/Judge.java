@@ -161,6 +161,7 @@ public final class Judge {
         one.put("key", api.id);
         one.put("name", api.name);
         one.putPOJO("listeners", api.messageType.listeners().stream().map(Enum::name).toList());
+        one.put("stable", api.latestVersion(false));
         ObjectNode headers = one.putObject("headers");
         ApiMessage request = api.messageType.newRequest();
         one.putArray("request").add(request.lowestSupportedVersion()).add(request.highestSupportedVersion());
@@ -253,7 +254,8 @@ public final class Judge {
                 if (field.getName().equals("_unknownTaggedFields")) {
                     TAGS.put(key, field);
                 } else {
-                    found.put(field.getName().toLowerCase(Locale.ROOT), field);
+                    // one field has another name from 4.4 on: generationIdOrMemberEpoch of TxnOffsetCommit
+                    found.put(field.getName().toLowerCase(Locale.ROOT).replace("ormemberepoch", ""), field);
                 }
             }
             return found;
