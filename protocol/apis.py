@@ -189,12 +189,12 @@ APIS: tuple[Api, ...] = (
     Api(85, "WriteShareGroupState",         "share_group_state", "0-1",  0,     None,     "0-1"),
     Api(86, "DeleteShareGroupState",        "share_group_state", "0",    0,     None,     "0"),
     Api(87, "ReadShareGroupStateSummary",   "share_group_state", "0-1",  0,     None,     "0-1"),
-    Api(88, "StreamsGroupHeartbeat",        "streams_groups",  "0-1",    0,     None,     "0"),
-    Api(89, "StreamsGroupDescribe",         "streams_groups",  "0-1",    0,     None,     "0"),
+    Api(88, "StreamsGroupHeartbeat",        "streams_groups",  "0-1",    0,     None,     "0-1"),
+    Api(89, "StreamsGroupDescribe",         "streams_groups",  "0-1",    0,     None,     "0-1"),
     Api(90, "DescribeShareGroupOffsets",    "share_group_offsets", "0-1", 0,    None,     "0-1"),
     Api(91, "AlterShareGroupOffsets",       "share_group_offsets", "0",  0,     None,     "0"),
     Api(92, "DeleteShareGroupOffsets",      "share_group_offsets", "0",  0,     None,     "0"),
-    Api(93, "StreamsGroupTopologyDescriptionUpdate", "streams_groups", "0", 0, None, None),
+    Api(93, "StreamsGroupTopologyDescriptionUpdate", "streams_groups", "0", 0, None, "0"),
 )
 # fmt: on
 BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

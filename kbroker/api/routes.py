@@ -100,7 +100,7 @@ SERVED: dict[int, Served] = {
     60: Served("DescribeCluster", "metadata", 0, 2),
     61: Served("DescribeProducers", "producers", 0, 0),
     65: Served("DescribeTransactions", "transactions", 0, 0),
-    66: Served("ListTransactions", "transactions", 0, 1),
+    66: Served("ListTransactions", "transactions", 0, 2),
     67: Served("AllocateProducerIds", "control", 0, 0),
     68: Served("ConsumerGroupHeartbeat", "consumer_groups", 0, 1, "group.version"),
     69: Served("ConsumerGroupDescribe", "consumer_groups", 0, 1, "group.version"),

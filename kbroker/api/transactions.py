@@ -1,7 +1,7 @@
 """Transactions: producers that add partitions and end them, brokers that verify and mark, tools that look.
 
 Served: AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-6, WriteTxnMarkers 0-2,
-DescribeTransactions 0, ListTransactions 0-1; InitProducerId is in `producer_ids.py`, DescribeProducers in
+DescribeTransactions 0, ListTransactions 0-2; InitProducerId is in `producer_ids.py`, DescribeProducers in
 `producers.py`. Transactions are `kbroker.txn`; these handlers hand requests over, and have the coordinator's runtime
 carry out what comes back.
 
@@ -368,9 +368,30 @@ def describe_transactions(request: DescribeTransactionsRequest, call: Call) -> D
     return DescribeTransactionsResponse(transaction_states=described)
 
 
-def list_transactions(request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:
-    """The transactions that this broker coordinates, by state, producer and age if asked for."""
+def list_transactions(request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse | InSlices:
+    """The transactions that this broker coordinates, by state, producer, age and the look of their ids if asked for."""
+    if request.transactional_id_pattern:
+        return _list_alike(request, request.transactional_id_pattern, call)
     return call.broker.transactions.list_transactions(request, call.now_ms)
+
+
+def _list_alike(request: ListTransactionsRequest, pattern: str, call: Call) -> InSlices:
+    """The same, of the ids that match an expression as a whole (KIP-1152)."""
+    from kbroker.groups.topic_regex import BadRegexError, TopicRegex  # hardly ever asked for
+
+    try:
+        regex = TopicRegex(pattern)
+    except BadRegexError as error:
+        return _refuse_list(request, ErrorCode.INVALID_REGULAR_EXPRESSION, str(error), call.version)
+    listed: ListTransactionsResponse = call.broker.transactions.list_transactions(request, call.now_ms)
+    alike = []
+    for at, each in enumerate(listed.transaction_states):
+        if is_break(at):
+            yield
+        if regex.matches(each.transactional_id):
+            alike.append(each)
+    listed.transaction_states = alike
+    return listed
 
 
 # -- refusals
@@ -514,5 +535,5 @@ ROUTES = (
         28, TxnOffsetCommitRequest, 0, 6, txn_offset_commit, _refuse_commit, COMMITS_NEED, elements=OFFSETS_PER_COMMIT
     ),
     Route(65, DescribeTransactionsRequest, 0, 0, describe_transactions, _refuse_describe, DESCRIPTIONS_NEED),
-    Route(66, ListTransactionsRequest, 0, 1, list_transactions, _refuse_list, LISTS_NEED),
+    Route(66, ListTransactionsRequest, 0, 2, list_transactions, _refuse_list, LISTS_NEED),
 )

@@ -607,6 +607,26 @@ def test_transactions_are_listed_by_state_and_age(world: World, producer: Produc
     assert found == [[NAME], [], [NAME], [], [NAME], []]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "code", "found"),
+    [
+        ("pay.*", ErrorCode.NONE, [NAME]),
+        ("pay", ErrorCode.NONE, []),  # it is matched as a whole
+        ("", ErrorCode.NONE, [NAME]),
+        (None, ErrorCode.NONE, [NAME]),
+        ("pay(", ErrorCode.INVALID_REGULAR_EXPRESSION, []),
+        ("(a)\\1", ErrorCode.INVALID_REGULAR_EXPRESSION, []),  # RE2 has no references to what was found before
+    ],
+)
+def test_transactions_are_listed_by_the_look_of_their_ids(
+    world: World, producer: Producer, pattern: str | None, code: ErrorCode, found: list[str]
+) -> None:
+    producer.add(0)
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern)
+    told = world.client().ask(request, 2)
+    assert (told.error_code, [each.transactional_id for each in told.transaction_states]) == (code, found)
+
+
 def test_word_that_is_no_state_is_named(world: World) -> None:
     request = ListTransactionsRequest(state_filters=["Ongoing", "Sleeping"], producer_id_filters=[])
     assert world.client().ask(request, 0).unknown_state_filters == ["Sleeping"]

@@ -185,5 +185,7 @@ def describe_transactions(here: World, version: int) -> None:
 def list_transactions(here: World, version: int) -> None:
     who, _ = under_way(here)
     asked = ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[who.id])
+    if version >= 2:
+        asked.transactional_id_pattern = f"({who.name})+"
     (found,) = here.ask(asked, version).transaction_states
     assert found.transactional_id == who.name

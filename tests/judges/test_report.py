@@ -61,8 +61,8 @@ OF_A_QUORUM = {
 TELEMETRY = {71: "GetTelemetrySubscriptions", 72: "PushTelemetry"}
 """Apache's brokers list these only with a plugin that takes what clients push (README.md)."""
 
-NOT_YET = {66, 68, 69, *range(76, 80), *range(83, 94)}
-"""ListTransactions 2, and the groups of Kafka 4. A key leaves this set with the commit that serves it."""
+NOT_YET = {76, 77, 90, 91, 92}
+"""Share groups. A key leaves this set with the commit that serves it."""
 
 LISTED_FROM = {0: 0}
 """Versions that 4.4 lists and does not serve, by key: clients give up where Produce has no old ones."""

@@ -54,6 +54,7 @@ public final class Judge {
         "org/apache/kafka/common/message/",
         "org/apache/kafka/coordinator/group/generated/",
         "org/apache/kafka/coordinator/transaction/generated/",
+        "org/apache/kafka/coordinator/share/generated/",
     };
     private static final Map<String, Class<?>> MESSAGES = new HashMap<>();
     private static final Map<Class<?>, Map<String, Field>> FIELDS = new HashMap<>();
