@@ -95,13 +95,16 @@ def _join(kind: ConsumerGroups, turn: Turn, group: ConsumerGroup, request: JoinG
         member_id=member_id,
         members=[],
     )
+    known = dict(group.members)
     if not kind.shard.answer(turn, changes, caller.call, response, _refused_join(caller, member_id)):
         return
     if holder is not None and holder.member_id != member_id:
         kind.cancel_timers(turn, group_id, holder.member_id, ("session", "rebalance", "join", "sync"))
     if downgrade is not None:
-        migration.downgraded(turn, kind, group, "its last member of the newer protocol was replaced", downgrade)
+        why = "its last member of the newer protocol was replaced"
+        migration.downgraded(turn, kind, group_id, known, why, downgrade)
         return
+    kind.wrote(turn, group_id, before, after)
     kind.current(group_id).rejoining.discard(member_id)
     turn.cancel_timer("join", group_id, member_id)
     turn.cancel_timer("rebalance", group_id, member_id)

@@ -182,6 +182,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             return
         if upgraded is not None:
             migration.left_behind(turn, upgraded, self.current(request.group_id))
+            turn.happened(request.group_id, f"is a consumer group now: member {member_id} of that protocol has joined")
         self.wrote(turn, request.group_id, before, after)
         self.restart_session(turn, request.group_id, member_id)
         self.regexes.look(turn, self.current(request.group_id), may_describe)
@@ -202,13 +203,12 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             return found, None
         if not create or not isinstance(found, ClassicGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-        if found.is_idle:
+        if not found.members:
             changes += self.shard.kind_of(found).tombstones(found)
-            return ConsumerGroup(group_id), None
+            return ConsumerGroup(group_id), found
         group = migration.upgrade(found, self.shard.config, self.shard.image)
         changes += self.shard.kind_of(found).tombstones(found)
         changes += migration.upgrade_records(group)
-        turn.happened(group_id, "becomes a consumer group: its first member of that protocol joins")
         return group, found
 
     def _member_of(
@@ -350,7 +350,6 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             return group.group_epoch
         known = before if before.member_id in group.members else group.static_member(after.instance_id)
         found = metadata_hash(self.shard.image, group.subscribers_with(known, after))
-        group.refresh_ms = None
         if not bump and found == group.metadata_hash:
             return group.group_epoch
         changes.append(epoch_record(group.group_id, group.group_epoch + 1, found))
@@ -423,7 +422,8 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         return {topics[name].topic_id for name in names if name in topics}
 
     def wrote(self, turn: Turn, group_id: str, before: ConsumerGroupMember, after: ConsumerGroupMember) -> None:
-        """A member's changes have been written: timers that follow from its state."""
+        """A member's changes have been written, with the topics as they are now: timers that follow from its state."""
+        self.current(group_id).refresh_ms = None
         if after.classic is not None or (before.state is after.state and before.member_epoch == after.member_epoch):
             return
         if after.state is MemberState.UNREVOKED_PARTITIONS:
@@ -511,6 +511,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             changes.append(epoch_record(group_id, epoch, metadata_hash(self.shard.image, left)))
             if len(group.members) == len(member_ids):
                 changes.append(target_epoch_record(group_id, epoch, 0))
+        known = dict(group.members)
         code = write(changes)
         if code is not ErrorCode.NONE:
             turn.happened(group_id, f"could not be written to __consumer_offsets: {code.name}")
@@ -519,7 +520,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             self.cancel_timers(turn, group_id, member_id, TIMERS)
             turn.happened(group_id, f"member {member_id} {reason}", is_detail=True)
         if downgraded is not None:
-            migration.downgraded(turn, self, group, f"member {', '.join(member_ids)} {reason}")
+            migration.downgraded(turn, self, group_id, known, f"member {', '.join(member_ids)} {reason}")
         return code
 
     # --- timers

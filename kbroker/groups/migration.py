@@ -231,21 +231,29 @@ def encode_assignment(
 
 
 def downgraded(
-    turn: Turn, kind: ConsumerGroups, before: ConsumerGroup, reason: str, how: Downgrade | None = None
+    turn: Turn,
+    kind: ConsumerGroups,
+    group_id: str,
+    before: Mapping[str, ConsumerGroupMember],
+    reason: str,
+    how: Downgrade | None = None,
 ) -> None:
-    """A consumer group has become a classic one: its members' sessions go on, and it rebalances if it has to."""
+    """A consumer group has become a classic one: its members' sessions go on, and it rebalances if it has to.
+
+    before: its members by id, as they were.
+    """
     how = how or Downgrade(rebalances=True)
-    classic = kind.shard.groups[before.group_id]
+    classic = kind.shard.groups[group_id]
     assert isinstance(classic, ClassicGroup), classic
     classic.state = STABLE
-    for member_id in before.members:
-        kind.cancel_timers(turn, before.group_id, member_id, ("session", "rebalance", "join", "sync"))
-    turn.cancel_timer("regex", before.group_id)
+    for member_id in before:
+        kind.cancel_timers(turn, group_id, member_id, ("session", "rebalance", "join", "sync"))
+    turn.cancel_timer("regex", group_id)
     for member in classic.members.values():
         known = how.joined if how.joined is not None and how.joined.member_id == member.member_id else None
-        known = known or before.members[member.member_id]
+        known = known or before[member.member_id]
         classic.update(member, _protocols(known), member.session_timeout_ms, member.rebalance_timeout_ms)
-        turn.set_timer("session", before.group_id, member.session_timeout_ms, member.member_id)
-    turn.happened(before.group_id, f"becomes a classic group: {reason}")
+        turn.set_timer("session", group_id, member.session_timeout_ms, member.member_id)
+    turn.happened(group_id, f"becomes a classic group: {reason}")
     if how.rebalances:
         membership.prepare_rebalance(turn, classic, kind.shard.config, reason)

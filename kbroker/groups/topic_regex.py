@@ -20,7 +20,7 @@ from protocol.namedtuple import NamedTuple
 MOST_CHARACTERS = 10_000  # of an expression
 MOST_STATES = 10_000  # of its graph: repetitions are written out
 MOST_REPETITIONS = 1_000  # RE2's
-MOST_DEPTH = 200  # of groups in groups
+MOST_DEPTH = 100  # of groups in groups
 MOST_REMEMBERED = 20_000  # sets of states, by character; then they are worked out again
 
 Matches = Callable[[str], bool]
@@ -166,7 +166,7 @@ class _Parser:
     """Reads an expression into the graph, by descent: alternatives of sequences of repeated atoms."""
 
     def __init__(self, regex: str, graph: TopicRegex) -> None:
-        self._regex = regex
+        self._regex = _unquoted(regex)
         self._graph = graph
         self._at = 0
         self._depth = 0
@@ -341,8 +341,6 @@ class _Parser:
             elif character == "-" and not minus:
                 minus, seen = True, False
             elif character in ":)" and (seen or not minus):
-                if character == ")" and not seen:
-                    break
                 self._flags = frozenset(flags)
                 return character == ":"
             else:
@@ -354,16 +352,6 @@ class _Parser:
         places = {"A": "^", "z": "$", "b": "b", "B": "B"}
         if character in places:
             self._graph.edge(start, end, None, places[character])
-        elif character == "Q":
-            close = self._regex.find("\\E", self._at)
-            text = self._regex[self._at :] if close < 0 else self._regex[self._at : close]
-            self._at = len(self._regex) if close < 0 else close + 2
-            here = start
-            for each in text:
-                after = self._graph.state()
-                self._graph.edge(here, after, self._literal(each))
-                here = after
-            self._graph.edge(here, end)
         elif character == "C":
             self._graph.edge(start, end, lambda c: True)
         else:
@@ -390,7 +378,13 @@ class _Parser:
             negated, name = not negated, name[1:]
         if name != "Any" and (name[:1] not in "CLMNPSZ" or len(name) > 2 or not name):
             raise BadRegexError(f"invalid character class range: {self._regex[begin : self._at]}")
-        return lambda c: (name == "Any" or unicodedata.category(c).startswith(name)) != negated
+        folds = "i" in self._flags
+
+        def matches(c: str) -> bool:
+            variants = (c, c.lower(), c.upper()) if folds else (c,)
+            return (name == "Any" or any(unicodedata.category(v[0]).startswith(name) for v in variants)) != negated
+
+        return matches
 
     def _escaped(self, character: str) -> str:
         if character in _CONTROLS:
@@ -481,6 +475,25 @@ class _Parser:
         found = self._regex[self._at : self._at + 1] == character
         self._at += found
         return found
+
+
+def _unquoted(regex: str) -> str:
+    """The same expression without \\Q...\\E, of which each character stands for itself."""
+    parts: list[str] = []
+    at = 0
+    while at < len(regex):
+        if regex[at] != "\\":
+            parts.append(regex[at])
+            at += 1
+        elif regex[at + 1 : at + 2] != "Q":
+            parts.append(regex[at : at + 2])
+            at += 2
+        else:
+            close = regex.find("\\E", at + 2)
+            text = regex[at + 2 :] if close < 0 else regex[at + 2 : close]
+            parts += [each if each.isalnum() or not each.isascii() else f"\\{each}" for each in text]
+            at = len(regex) if close < 0 else close + 2
+    return "".join(parts)
 
 
 def _is_number(text: str) -> bool:

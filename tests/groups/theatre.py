@@ -8,6 +8,11 @@ A line at the left margin is a step, a line with four blanks in front is somethi
     NAME sync [MEMBER=ASSIGNMENT ...]   the leader's with assignments, a follower's without
     NAME heartbeat | NAME leave
     NAME commit TOPIC-PARTITION=OFFSET ... [metadata=TEXT] [generation=N] [retention=MS]
+    topics TOPIC=PARTITIONS ...         0: it is gone
+    NAME subscribe [GROUP] [topics=t,u] [regex=R] [instance=I] [assignor=A] [rebalance=MS]   to a consumer group
+    NAME beat [topics=t] [epoch=N] | NAME own   a heartbeat; `own` says that the member has what it may own alone
+    NAME quit [for-a-while]
+    describe-consumers GROUP | set GROUP KEY=VALUE ...
     leave GROUP instance=I ...          by an admin client
     commit GROUP TOPIC-PARTITION=OFFSET ...   from outside the group
     fetch GROUP [stable] [TOPIC-PARTITION ...]
@@ -24,12 +29,21 @@ from __future__ import annotations
 
 import re
 import struct
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from kbroker.coordinator import Caller
 from protocol.errors import ErrorCode
-from protocol.message import Message
+from protocol.message import DecodeError, Message
+from protocol.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from protocol.messages.consumer_groups import Member as DescribedConsumer
+from protocol.messages.embedded import ConsumerProtocolAssignment, TopicPartition
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -56,6 +70,7 @@ from protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from protocol.messages.stored import decode_versioned, encode_versioned
 from tests.groups.world import World, config_of
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -74,6 +89,7 @@ class Client:
     member_id: str = ""
     generation: int = -1
     protocol: str | None = None
+    may_own: dict[str, list[int]] | None = None  # as a member of a consumer group
     said: dict[str, str] = field(default_factory=dict)  # of its last join, repeated by the next
 
 
@@ -160,11 +176,66 @@ class Stage:
             protocol_type=given.pop("type", client.said.get("type", "consumer")),
             protocol_name=given.pop("protocol", client.protocol or "range"),
             assignments=[
-                SyncGroupRequestAssignment(member_id=self.member_id(name), assignment=value.encode())
+                SyncGroupRequestAssignment(member_id=self.member_id(name), assignment=assignment(value))
                 for name, value in given.items()
             ],
         )
         self.send("sync", client, self.world.groups.sync(request, caller, self.world.now_ms), caller)
+
+    # --- members of consumer groups
+
+    def client_subscribe(self, client: Client, words: list[str]) -> None:
+        for word in words:
+            if "=" not in word:
+                client.group = word
+        client.said |= dict(word.split("=", 1) for word in words if "=" in word)
+        if not client.member_id:
+            client.member_id = f"{client.name}-{uuid.UUID(bytes=self.world.chance.token(16))}"
+        client.may_own = {}
+        said = client.said
+        topics = said.get("topics", "" if "regex" in said else "t")
+        self.consumer_beat(
+            client,
+            epoch=0,
+            rebalance_timeout_ms=int(said.get("rebalance", "20000")),
+            instance_id=said.get("instance"),
+            subscribed_topic_names=topics.split(",") if topics else None,
+            subscribed_topic_regex=said.get("regex"),
+            server_assignor=said.get("assignor"),
+            topic_partitions=[],
+        )
+
+    def client_beat(self, client: Client, words: list[str]) -> None:
+        given = dict(word.split("=", 1) for word in words)
+        topics = given.get("topics")
+        self.consumer_beat(
+            client,
+            epoch=int(given.get("epoch", client.generation)),
+            subscribed_topic_names=None if topics is None else topics.split(","),
+            instance_id=client.said.get("instance"),
+        )
+
+    def client_own(self, client: Client, _words: list[str]) -> None:
+        owned = [
+            TopicPartitions(topic_id=self.world.image.topic_id(topic), partitions=parts)
+            for topic, parts in (client.may_own or {}).items()
+        ]
+        instance_id = client.said.get("instance")
+        self.consumer_beat(client, epoch=client.generation, topic_partitions=owned, instance_id=instance_id)
+
+    def client_quit(self, client: Client, words: list[str]) -> None:
+        self.consumer_beat(client, epoch=-2 if words else -1, instance_id=client.said.get("instance"))
+
+    def consumer_beat(self, client: Client, epoch: int, **more: object) -> None:
+        caller = self.world.call(1, client.name)
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=client.group,
+            member_id=client.member_id,
+            member_epoch=epoch,
+            **more,  # type: ignore[arg-type]
+        )
+        effects = self.world.groups.consumer_group_heartbeat(request, caller, self.world.now_ms)
+        self.send("beat", client, effects, caller)
 
     def client_heartbeat(self, client: Client, words: list[str]) -> None:
         given = dict(word.split("=", 1) for word in words)
@@ -202,7 +273,7 @@ class Stage:
                     partition_index=int(partition), committed_offset=int(offset), committed_metadata=metadata
                 )
             )
-        caller = self.world.call(8)
+        caller = self.world.call(8 if client is None or client.may_own is None else 9)
         request = OffsetCommitRequest(
             group_id=group_id,
             generation_id_or_member_epoch=generation,
@@ -220,7 +291,30 @@ class Stage:
         prefix, number = name.split("/")
         return next(f"{prefix}-{uuid}" for uuid, alias in self.aliases.items() if alias == f"/{number}")
 
-    # --- everybody else
+    # --- others
+
+    def do_topics(self, *words: str) -> None:
+        self.world.topics(**{name: int(count) for name, count in (word.split("=") for word in words)})
+
+    def do_set(self, group_id: str, *words: str) -> None:
+        self.world.group_configs[group_id] = dict(word.split("=", 1) for word in words)
+
+    def do_describe_consumers(self, group_id: str) -> list[str]:
+        group = self.world.groups.describe_consumer_group(group_id)
+        if group.error_code:
+            return [f"{ErrorCode(group.error_code).name} {group.error_message}"]
+        about = (
+            f"{group.group_state} epoch {group.group_epoch}, target {group.assignment_epoch} by {group.assignor_name}"
+        )
+        return [about, *map(self.described_consumer, group.members)]
+
+    def described_consumer(self, member: DescribedConsumer) -> str:
+        has, wants = (
+            shown({topic.topic_name: topic.partitions for topic in assignment.topic_partitions})
+            for assignment in (member.assignment, member.target_assignment)
+        )
+        kind = "" if member.member_type else ", classic"
+        return f"{member.member_id} epoch {member.member_epoch}{kind}: {has}" + (f", then {wants}" * (has != wants))
 
     def do_leave(self, group_id: str, *words: str) -> None:
         caller = self.world.call(5)
@@ -252,7 +346,7 @@ class Stage:
         about = " ".join(filter(None, [group.group_state, group.protocol_type, group.protocol_data]))
         members = [
             " ".join(filter(None, [each.member_id, each.group_instance_id and f"instance {each.group_instance_id}"]))
-            + (f": {each.member_assignment.decode() or 'nothing'}" if group.group_state == "Stable" else "")
+            + (f": {synced(each.member_assignment) or 'nothing'}" if group.group_state == "Stable" else "")
             for each in group.members
         ]
         return [about, *members]
@@ -320,7 +414,10 @@ class Stage:
             assert client is not None
             return said + self.joined(client, response)
         if isinstance(response, SyncGroupResponse):
-            return said + (name(response.error_code) or response.assignment.decode() or "nothing to do")
+            return said + (name(response.error_code) or synced(response.assignment) or "nothing to do")
+        if isinstance(response, ConsumerGroupHeartbeatResponse):
+            assert client is not None
+            return said + self.beaten(client, response)
         if isinstance(response, LeaveGroupResponse):
             codes = [response.error_code, *(each.error_code for each in response.members)]
             return said + (", ".join(filter(None, map(name, codes))) or "ok")
@@ -332,6 +429,18 @@ class Stage:
             return said + ", ".join(f"{each.group_id} {name(each.error_code) or 'ok'}" for each in response.results)
         assert isinstance(response, HeartbeatResponse), response
         return said + (name(response.error_code) or "ok")
+
+    def beaten(self, client: Client, response: ConsumerGroupHeartbeatResponse) -> str:
+        if response.error_code:
+            return f"{name(response.error_code)} {response.error_message or ''}".strip()
+        client.generation = response.member_epoch
+        if response.assignment is None:
+            return f"epoch {response.member_epoch}"
+        client.may_own = {
+            self.world.image.topic_name(each.topic_id) or "?": list(each.partitions)
+            for each in response.assignment.topic_partitions
+        }
+        return f"epoch {response.member_epoch}, may own {shown(client.may_own)}"
 
     def joined(self, client: Client, response: JoinGroupResponse) -> str:
         if response.error_code:
@@ -355,3 +464,31 @@ class Stage:
 
 def name(code: int) -> str:
     return ErrorCode(code).name if code else ""
+
+
+def shown(assignment: Mapping[str, Iterable[int]]) -> str:
+    """Partitions by topic, in words."""
+    return (
+        " ".join(f"{topic}-{','.join(map(str, sorted(parts)))}" for topic, parts in sorted(assignment.items()))
+        or "nothing"
+    )
+
+
+def assignment(text: str) -> bytes:
+    """What a leader assigns: `t:0,1+u:2` as consumers say it, other words as they are."""
+    if ":" not in text:
+        return text.encode()
+    topics = [
+        TopicPartition(topic=topic, partitions=[int(each) for each in parts.split(",")])
+        for topic, parts in (each.split(":") for each in text.split("+"))
+    ]
+    return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=topics, user_data=None), 0)
+
+
+def synced(data: bytes) -> str:
+    """What a SyncGroup has brought, in words."""
+    try:
+        said = decode_versioned(ConsumerProtocolAssignment, data)
+    except DecodeError:
+        return data.decode()
+    return shown({each.topic: each.partitions for each in said.assigned_partitions})

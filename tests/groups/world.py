@@ -15,10 +15,15 @@ from kbroker.groups.coordinator import GroupCoordinator
 from kbroker.groups.kinds import Surroundings
 from kbroker.groups.memory import GroupMemory
 from kbroker.groups.shard import GroupShard
-from kbroker.metadata.cache import MetadataCache, MetadataDelta
+from kbroker.metadata.cache import LEADER_DURING_DELETE, MetadataCache, MetadataDelta
 from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode
 from protocol.message import Message
+from protocol.messages.control import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from protocol.records import Record
 from tests.coordinator.memory import MemoryStore, at_once
 
@@ -57,6 +62,7 @@ class World:
         self.chance = SeededChance(seed)
         self.image = MetadataCache()
         self.group_configs: dict[str, dict[str, str]] = {}
+        self._topic_ids: dict[str, bytes] = {}
         self.now_ms = START_MS
         self.slept_ms = 0  # as long as the machine slept since the process began
         self.store = MemoryStore()
@@ -107,6 +113,37 @@ class World:
 
     def run(self, effects: list[Effect]) -> None:
         self.runtime.carry_out(effects, self.now_ms)
+
+    def topics(self, **counts: int) -> None:
+        """Topics have so many partitions from now on; 0: a topic is gone."""
+        states = [
+            UpdateMetadataTopicState(
+                topic_name=name,
+                topic_id=self._topic_id(name),
+                partition_states=[
+                    UpdateMetadataPartitionState(
+                        partition_index=index,
+                        controller_epoch=1,
+                        leader=LEADER_DURING_DELETE if index >= count else 0,
+                        leader_epoch=1,
+                        isr=[0],
+                        zk_version=1,
+                        replicas=[0],
+                        offline_replicas=[],
+                    )
+                    for index in range(count or len(self.image.topics[name].partitions))
+                ],
+            )
+            for name, count in counts.items()
+        ]
+        delta = self.image.update(
+            UpdateMetadataRequest(controller_id=0, controller_epoch=1, topic_states=states, live_brokers=[])
+        )
+        self.runtime.new_metadata_image(delta, self.now_ms)
+
+    def _topic_id(self, name: str) -> bytes:
+        """The same one in every run."""
+        return self._topic_ids.setdefault(name, bytes(15) + bytes([len(self._topic_ids) + 1]))
 
     def delete_partitions(self, *gone: tuple[str, int]) -> None:
         """Partitions of deleted topics leave the cluster's image."""
