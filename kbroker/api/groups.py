@@ -10,8 +10,9 @@ Unlike Kafka: FindCoordinator for share groups says INVALID_REQUEST, until there
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kbroker.api.authorization import Asking, Hides, Right, Special, Whole, for_each, topic_name, with_items
 from kbroker.api.call import LATER, mutation_charge
@@ -20,6 +21,7 @@ from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.coordinator_types import COORDINATOR_TYPES, SHARE, create_if_missing, is_share_key
+from kbroker.broker.facts import Joint
 from kbroker.config.limits import (
     ELEMENTS_PER_REQUEST,
     GROUPS_DELETED_AT_ONCE,
@@ -28,7 +30,8 @@ from kbroker.config.limits import (
     OFFSETS_PER_COMMIT,
 )
 from kbroker.coordinator import Caller
-from protocol.errors import ErrorCode
+from kbroker.groups.group import GroupType
+from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -70,7 +73,7 @@ from protocol.messages.groups import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Mapping
     from typing import TypeVar
 
     from kbroker.api.authorization import Left
@@ -356,9 +359,57 @@ def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
 
 
 def delete_groups(request: DeleteGroupsRequest, call: Call) -> Result:
-    """Forget empty groups with their offsets; answered when that is committed. Many are forgotten some at a time."""
+    """Forget empty groups with their offsets; answered when that is committed. Many are forgotten some at a time.
+
+    What share coordinators keep of share groups is forgotten first.
+    """
     names = list(dict.fromkeys(request.groups_names))
-    caller = call.caller
+    of_share = [name for name in names if _is_empty_share_group(name, call)]
+    if of_share:
+        return _forget_states_and_delete(names, of_share, call)
+    return _delete(request, names, call, call.caller)
+
+
+def _is_empty_share_group(group_id: str, call: Call) -> bool:
+    shard = call.broker.group_runtime.find(group_id)
+    group = None if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
+    return group is not None and group.TYPE is GroupType.SHARE and not group.size
+
+
+def _forget_states_and_delete(names: list[str], of_share: list[str], call: Call) -> Result:
+    broker, waiting = call.broker, set(of_share)
+    failed: dict[str, ErrorCode] = {}
+
+    def make() -> DeleteGroupsResponse:
+        results = [DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in failed.items()]
+        return DeleteGroupsResponse(results=[*results, *deleted])
+
+    deleted: list[DeletableGroupResult] = []
+    joint = Joint(call.ticket, 1, make)
+
+    def forgotten(group_id: str, codes: Mapping[bytes, ErrorCode], now_ms: int) -> None:
+        failed.update((group_id, code) for code in codes.values() if code)
+        waiting.discard(group_id)
+        if waiting:
+            return
+        left = [name for name in names if name not in failed]
+        part = joint.part(lambda response: deleted.extend(cast("DeleteGroupsResponse", response).results))
+        if left:
+            request = DeleteGroupsRequest(groups_names=left)
+            effects = broker.groups.delete_groups(request, call.caller._replace(call=part), now_ms)
+            broker.group_runtime.carry_out(effects, now_ms)
+        else:
+            broker.tell(part.answered(None))
+
+    for group_id in of_share:
+        try:
+            broker.share_groups.forget(group_id, None, partial(forgotten, group_id), call.now_ms)
+        except KafkaError as error:
+            forgotten(group_id, {b"": error.code}, call.now_ms)
+    return LATER
+
+
+def _delete(request: DeleteGroupsRequest, names: list[str], call: Call, caller: Caller) -> Result:
     if len(names) <= GROUPS_DELETED_AT_ONCE:
         return _run(call, call.broker.groups.delete_groups(request, caller, call.now_ms))
 

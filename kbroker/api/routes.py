@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.api.authorization import authorized, by_address
 from kbroker.config.limits import ELEMENTS_AT_ONCE
-from kbroker.metadata.features import STREAMS_VERSION
+from kbroker.metadata.features import SHARE_VERSION, STREAMS_VERSION
 from protocol.errors import ErrorCode
 from protocol.headers import API_VERSIONS
 from protocol.message import LAST_VERSION, Message
@@ -106,15 +106,20 @@ SERVED: dict[int, Served] = {
     69: Served("ConsumerGroupDescribe", "consumer_groups", 0, 1, "group.version"),
     74: Served("ListConfigResources", "configs", 0, 1),
     75: Served("DescribeTopicPartitions", "metadata", 0, 0),
-    78: Served("ShareFetch", "share_fetch", 1, 2),
-    79: Served("ShareAcknowledge", "share_fetch", 1, 2),
-    83: Served("InitializeShareGroupState", "share_group_state", 0, 0),
-    84: Served("ReadShareGroupState", "share_group_state", 0, 0),
-    85: Served("WriteShareGroupState", "share_group_state", 0, 1),
-    86: Served("DeleteShareGroupState", "share_group_state", 0, 0),
-    87: Served("ReadShareGroupStateSummary", "share_group_state", 0, 1),
+    76: Served("ShareGroupHeartbeat", "share_groups", 1, 1, SHARE_VERSION),
+    77: Served("ShareGroupDescribe", "share_groups", 1, 1, SHARE_VERSION),
+    78: Served("ShareFetch", "share_fetch", 1, 2, SHARE_VERSION),
+    79: Served("ShareAcknowledge", "share_fetch", 1, 2, SHARE_VERSION),
+    83: Served("InitializeShareGroupState", "share_group_state", 0, 0, SHARE_VERSION),
+    84: Served("ReadShareGroupState", "share_group_state", 0, 0, SHARE_VERSION),
+    85: Served("WriteShareGroupState", "share_group_state", 0, 1, SHARE_VERSION),
+    86: Served("DeleteShareGroupState", "share_group_state", 0, 0, SHARE_VERSION),
+    87: Served("ReadShareGroupStateSummary", "share_group_state", 0, 1, SHARE_VERSION),
     88: Served("StreamsGroupHeartbeat", "streams_groups", 0, 1, STREAMS_VERSION),
     89: Served("StreamsGroupDescribe", "streams_groups", 0, 1, STREAMS_VERSION),
+    90: Served("DescribeShareGroupOffsets", "share_groups", 0, 1, SHARE_VERSION),
+    91: Served("AlterShareGroupOffsets", "share_groups", 0, 0, SHARE_VERSION),
+    92: Served("DeleteShareGroupOffsets", "share_groups", 0, 0, SHARE_VERSION),
     93: Served("StreamsGroupTopologyDescriptionUpdate", "streams_groups", 0, 0, STREAMS_VERSION),
 }
 """By API key."""

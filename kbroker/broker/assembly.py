@@ -13,7 +13,7 @@ first, since loading them may fail or take long, and the store may live beside t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbroker.broker.alter_partition import AlterPartitionManager
 from kbroker.broker.broker import Broker
@@ -124,7 +124,10 @@ def assemble(
     def have_marked(markers: WriteMarkers, now_ms: int) -> None:
         broker.transactions.have_marked(markers, now_ms)
 
-    carries = {TRANSACTION.key_type: send_markers}
+    carries: dict[int, Callable[[Any, int], None]] = {
+        TRANSACTION.key_type: send_markers,
+        GROUP.key_type: lambda what, now_ms: broker.share_groups.begin(what, now_ms),
+    }
     coordinators = {
         key_type: LateCoordinator(kind, plane, replicas, clock, random, scheduler, tell, carries.get(key_type))
         for key_type, kind in COORDINATOR_TYPES.items()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kbroker.broker.log_background import LogBackground
     from kbroker.broker.logins import Logins
     from kbroker.broker.session import Session
+    from kbroker.broker.share_groups import ShareGroups
     from kbroker.broker.share_partitions import SharePartitions
     from kbroker.broker.transaction_markers import TransactionMarkers
     from kbroker.broker.transaction_partitions import TransactionPartitions
@@ -91,6 +92,7 @@ class Broker:
         self.share_coordinator = coordinators[SHARE.key_type]
         self._make_share_partitions = make_share_partitions
         self._share_partitions: SharePartitions | None = None
+        self._share_groups: ShareGroups | None = None
         self.transaction_partitions = transaction_partitions
         self.fetch_sessions = fetch_sessions
         self.clock = clock
@@ -158,6 +160,15 @@ class Broker:
             self.add(share)
             self.add(share.requests)
         return self._share_partitions
+
+    @property
+    def share_groups(self) -> ShareGroups:
+        """Share groups that this broker coordinates, as share coordinators see them."""
+        if self._share_groups is None:
+            from kbroker.broker.share_groups import ShareGroups  # most brokers have none
+
+            self._share_groups = ShareGroups(self)
+        return self._share_groups
 
     @property
     def share_partitions_in_use(self) -> SharePartitions | None:

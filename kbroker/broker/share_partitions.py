@@ -23,6 +23,7 @@ from kbroker.broker.share_state import READ, WRITE, ShareStateRequests
 from kbroker.config.share_groups import ShareGroupConfig
 from kbroker.log.isolation import READ_COMMITTED, FetchIsolation
 from kbroker.log.times import TimeScan, TimeSearch
+from kbroker.metadata.features import SHARE_VERSION
 from kbroker.replica.facts import RoleChanged
 from kbroker.share.share_partition import NEVER, Change, DeadLetter, Limits, SharePartition, StateBatch
 from kbroker.share.share_records import Place
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker.share")
 
 UNKNOWN_START = -1
+HAS_DEAD_LETTERS = 2  # share.version, from which on groups have dead letter queues
 _OF_PERSISTER = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -147,7 +149,7 @@ class SharePartitions:
             config.partition_max_record_locks,
             config.delivery_count_limit,
             config.record_lock_duration_ms,
-            bool(config.dead_letter_topic),
+            bool(config.dead_letter_topic) and self._broker.features.is_on(SHARE_VERSION, HAS_DEAD_LETTERS),
             config.renew_acknowledge_enable,
         )
 

@@ -826,6 +826,10 @@ class BrokerConfig(Settings):
     )
 
     # --- share groups (KIP-932)
+    group_share_max_size: Int = setting(200, between(1, 1000), doc="Most members in one share group.")
+    group_share_initialize_retry_interval_ms: Int = setting(
+        30_000, at_least(1), doc="After how long the share coordinator is asked again to begin with partitions."
+    )
     group_share_session_timeout_ms: Int = setting(
         45_000, at_least(1), doc="How long a member of a share group may be silent."
     )
@@ -1064,6 +1068,16 @@ FOREIGN_KEYS = frozenset((
 ))  # fmt: skip
 
 
+OF_A_SHARE_GROUP = (
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "partition.max.record.locks",
+    "delivery.count.limit",
+    "record.lock.duration.ms",
+)
+"""What may be set for a share group, between a minimum and a maximum that the broker has."""
+
+
 def contradictions(config: BrokerConfig) -> list[str]:
     """Values that are legal alone and not together, a line each. Source: the rules of Apache Kafka 3.9.
 
@@ -1122,11 +1136,12 @@ def contradictions(config: BrokerConfig) -> list[str]:
             f"group.max.session.timeout.ms ({config.group_max_session_timeout_ms})",
         ),
         *_of_consumer_groups(config),
-        *_within(config, "group.share", "session.timeout.ms"),
-        *_within(config, "group.share", "heartbeat.interval.ms"),
-        *_within(config, "group.share", "partition.max.record.locks"),
-        *_within(config, "group.share", "delivery.count.limit"),
-        *_within(config, "group.share", "record.lock.duration.ms"),
+        (
+            config.group_share_max_share_sessions >= config.group_share_max_size,
+            f"group.share.max.share.sessions={config.group_share_max_share_sessions}: allowed: at least "
+            f"group.share.max.size ({config.group_share_max_size})",
+        ),
+        *(rule for name in OF_A_SHARE_GROUP for rule in _within(config, "group.share", name)),
         (
             config.replica_fetch_wait_max_ms <= min(config.replica_socket_timeout_ms, config.replica_lag_time_max_ms),
             f"replica.fetch.wait.max.ms={config.replica_fetch_wait_max_ms}: allowed: at most replica.socket.timeout.ms "

@@ -103,7 +103,7 @@ FIXED = frozenset((
     "controller.quorum.request.timeout.ms", "controller.quorum.retry.backoff.ms", "early.start.listeners",
     "eligible.leader.replicas.enable",
     "group.coordinator.append.linger.ms", "group.coordinator.threads",
-    "group.share.max.groups", "group.share.max.size",
+    "group.share.max.groups",
     "initial.broker.registration.timeout.ms", "kafka.metrics.polling.interval.secs", "kafka.metrics.reporters",
     "metadata.log.dir", "metadata.log.max.record.bytes.between.snapshots", "metadata.log.max.snapshot.interval.ms",
     "metadata.log.segment.bytes", "metadata.log.segment.ms", "metadata.max.idle.interval.ms",

@@ -185,6 +185,12 @@ def described(
 # --- the table
 
 
+def _load_share() -> type[GroupKind]:
+    from kbroker.groups.share import ShareGroups
+
+    return ShareGroups
+
+
 def _load_classic() -> type[GroupKind]:
     from kbroker.groups.classic import ClassicGroups
 
@@ -204,11 +210,25 @@ def _load_streams() -> type[GroupKind]:
 
 
 KINDS: dict[GroupType, Callable[[], type[GroupKind]]] = {
+    GroupType.SHARE: _load_share,
     GroupType.CLASSIC: _load_classic,
     GroupType.CONSUMER: _load_consumer,
     GroupType.STREAMS: _load_streams,
 }
 """How the rules of a kind are loaded."""
+
+
+def _share_records() -> dict[int, tuple[type[Message], type[Message]]]:
+    from protocol.messages import stored_share_groups as stored
+
+    return {
+        10: (stored.ShareGroupMemberMetadataKey, stored.ShareGroupMemberMetadataValue),
+        11: (stored.ShareGroupMetadataKey, stored.ShareGroupMetadataValue),
+        12: (stored.ShareGroupTargetAssignmentMetadataKey, stored.ShareGroupTargetAssignmentMetadataValue),
+        13: (stored.ShareGroupTargetAssignmentMemberKey, stored.ShareGroupTargetAssignmentMemberValue),
+        14: (stored.ShareGroupCurrentMemberAssignmentKey, stored.ShareGroupCurrentMemberAssignmentValue),
+        15: (stored.ShareGroupStatePartitionMetadataKey, stored.ShareGroupStatePartitionMetadataValue),
+    }
 
 
 def _classic_records() -> dict[int, tuple[type[Message], type[Message]]]:
@@ -245,6 +265,7 @@ def _streams_records() -> dict[int, tuple[type[Message], type[Message]]]:
 
 
 RECORDS: dict[GroupType, Callable[[], dict[int, tuple[type[Message], type[Message]]]]] = {
+    GroupType.SHARE: _share_records,
     GroupType.CLASSIC: _classic_records,
     GroupType.CONSUMER: _consumer_records,
     GroupType.STREAMS: _streams_records,
@@ -257,6 +278,8 @@ TYPE_OF_KEY: dict[int, GroupType] = {
     **dict.fromkeys((17, 19, 20, 21, 22, 23), GroupType.STREAMS),
 }
 """Whose record it is, by the type of its key. One that is not here is of a newer Kafka, and passed by."""
+
+TYPE_OF_KEY |= dict.fromkeys(range(10, 16), GroupType.SHARE)
 
 
 @cache

@@ -37,6 +37,7 @@ TRANSACTION_VERSION = "transaction.version"
 
 SUPPORTED: tuple[SupportedFeature, ...] = (
     SupportedFeature(GROUP_VERSION, 0, 1),
+    SupportedFeature(SHARE_VERSION, 0, 2),
     SupportedFeature(STREAMS_VERSION, 0, 1),
     SupportedFeature(TRANSACTION_VERSION, 0, 2),
 )

@@ -5,6 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from protocol.messages.share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteStateData,
@@ -29,9 +38,12 @@ from protocol.messages.share_groups import (
     ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchTopic,
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
 )
 from tests.e2e.exchanges import exchange
-from tests.e2e.world import NONE, Topic, World
+from tests.e2e.world import NONE, PATIENCE_S, Topic, World
+from tests.processes import within
 
 SHARE, MEMBER, ACCEPT, ACKNOWLEDGED = 2, "m", 1, 2
 
@@ -76,6 +88,81 @@ def acquire(here: World, group: str, topic: Topic, version: int = 1) -> Any:
     assert answer.error_code == NONE, answer
     ((found,),) = [each.partitions for each in answer.responses]
     return found
+
+
+def joined(here: World, topic: Topic) -> str:
+    """A share group whose one member has its assignment."""
+    group = here.group()
+    epoch, answer = 0, None
+
+    for _ in within(PATIENCE_S):
+        request = ShareGroupHeartbeatRequest(
+            group_id=group, member_id=MEMBER, member_epoch=epoch, subscribed_topic_names=[topic.name]
+        )
+        answer = here.ask(request, 1)
+        assert answer.error_code == NONE, answer
+        epoch = answer.member_epoch
+        if answer.assignment and answer.assignment.topic_partitions:
+            return group
+    raise AssertionError(answer)
+
+
+def left(here: World, topic: Topic) -> str:
+    """A share group without members."""
+    group = joined(here, topic)
+    answer = here.ask(ShareGroupHeartbeatRequest(group_id=group, member_id=MEMBER, member_epoch=-1), 1)
+    assert answer.error_code == NONE, answer
+    return group
+
+
+@exchange(76)
+def share_group_heartbeat(here: World, version: int) -> None:
+    joined(here, here.topic())
+
+
+@exchange(77)
+def share_group_describe(here: World, version: int) -> None:
+    topic = here.topic()
+    request = ShareGroupDescribeRequest(group_ids=[joined(here, topic)], include_authorized_operations=True)
+    (group,) = here.ask(request, version).groups
+    (member,) = group.members
+    assert (group.error_code, group.group_state, member.subscribed_topic_names) == (NONE, "Stable", [topic.name])
+
+
+def starts(here: World, group: str, version: int) -> list[int]:
+    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
+    (found,) = here.ask(DescribeShareGroupOffsetsRequest(groups=[asked]), version).groups
+    assert found.error_code == NONE, found
+    return [part.start_offset for each in found.topics for part in each.partitions]
+
+
+def altered(here: World, topic: Topic, version: int) -> str:
+    group = left(here, topic)
+    partition = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=2)
+    topics = [AlterShareGroupOffsetsRequestTopic(topic_name=topic.name, partitions=[partition])]
+    answer = here.ask(AlterShareGroupOffsetsRequest(group_id=group, topics=topics), version)
+    assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (NONE, NONE)
+    return group
+
+
+@exchange(90)
+def describe_share_group_offsets(here: World, version: int) -> None:
+    assert starts(here, altered(here, here.filled(3), 0), version) == [2]
+
+
+@exchange(91)
+def alter_share_group_offsets(here: World, version: int) -> None:
+    altered(here, here.filled(3), version)
+
+
+@exchange(92)
+def delete_share_group_offsets(here: World, version: int) -> None:
+    topic = here.topic()
+    group = left(here, topic)
+    topics = [DeleteShareGroupOffsetsRequestTopic(topic_name=topic.name)]
+    answer = here.ask(DeleteShareGroupOffsetsRequest(group_id=group, topics=topics), version)
+    assert (answer.error_code, answer.responses[0].error_code) == (NONE, NONE)
+    assert starts(here, group, 1) == []
 
 
 @exchange(78)

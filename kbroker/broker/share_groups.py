@@ -1,0 +1,199 @@
+"""What a group coordinator asks share coordinators for its share groups: to begin, to forget, how far they are.
+
+A part of the broker from the first share group on. The records of the group say what is about to be asked, then the
+share coordinators are asked for each share-partition (`share_state.py`), and then the records say what has come of it.
+Called by the coordinator's runtime with what it carries (`BeginShareState`), and by `api/share_groups.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kbroker.broker.share_state import DELETE, INITIALIZE, SUMMARIZE
+from kbroker.coordinator import Turn
+from kbroker.groups.share import BeginShareState, rules
+from kbroker.groups.share_group import ShareGroup
+from kbroker.share.share_records import Place
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.share_group_state import DeleteStatePartition, InitializeStatePartition, ReadStatePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kbroker.broker.broker import Broker
+    from kbroker.broker.share_state import Operation
+    from kbroker.groups.shard import GroupShard
+    from protocol.messages.share_groups import DescribedShareGroup
+
+    Results = Mapping[tuple[bytes, int], Any]
+    """What share coordinators say, by topic id and partition."""
+
+log = logging.getLogger("kbroker.groups")
+
+NO_LEADER_EPOCH = -1
+
+
+class ShareGroups:
+    """Share groups that this broker coordinates, as share coordinators see them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def shard(self, group_id: str) -> GroupShard:
+        """The shard of a group. Raises: KafkaError, why this broker cannot be asked."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        _ = self._broker.groups  # its code is loaded
+        found = self._broker.group_runtime.find(group_id)
+        if isinstance(found, ErrorCode):
+            raise KafkaError(found)
+        return found
+
+    def describe(self, group_id: str) -> DescribedShareGroup:
+        """ShareGroupDescribe. Raises: KafkaError."""
+        return rules(self.shard(group_id)).describe_share(group_id)
+
+    def find(self, group_id: str) -> ShareGroup:
+        """A group. Raises: KafkaError."""
+        return rules(self.shard(group_id)).find(group_id, may_make=False)
+
+    def run(self, group_id: str, operation: Callable[[Any, Turn], Any], now_ms: int) -> Any:
+        """Do something with the rules of a group's shard. Raises: KafkaError."""
+        shard = self.shard(group_id)
+        turn = shard.turn(now_ms)
+        try:
+            return operation(rules(shard), turn)
+        finally:
+            self._broker.group_runtime.carry_out(turn.effects, now_ms)
+
+    # --- questions about many share-partitions
+
+    def _ask(
+        self,
+        operation: Operation,
+        group_id: str,
+        said: Mapping[tuple[bytes, int], Any],
+        done: Callable[[Results, int], None],
+        now_ms: int,
+    ) -> None:
+        """Ask about each; `done` is called when all have answered. There is one at least."""
+        results: dict[tuple[bytes, int], Any] = {}
+
+        def answered(key: tuple[bytes, int]) -> Callable[[Any, int], None]:
+            def take(result: Any, now_ms: int) -> None:
+                results[key] = result
+                if len(results) == len(said):
+                    done(results, now_ms)
+
+            return take
+
+        requests = self._broker.share_partitions.requests
+        for key, each in said.items():
+            requests.ask(operation, Place(group_id, *key), each, answered(key), now_ms)
+
+    # --- beginning
+
+    def begin(self, what: BeginShareState, now_ms: int, then: Callable[[Results, int], None] | None = None) -> None:
+        """Have the share coordinators begin with share-partitions; the group hears of those that have."""
+        said = {
+            (topic_id, partition): InitializeStatePartition(
+                partition=partition, state_epoch=what.state_epoch, start_offset=start
+            )
+            for topic_id, starts in what.starts.items()
+            for partition, start in starts.items()
+        }
+
+        def done(results: Results, now_ms: int) -> None:
+            begun: dict[bytes, list[int]] = {}
+            for (topic_id, partition), result in results.items():
+                if result.error_code:
+                    code = ErrorCode.of(result.error_code).name
+                    log.warning("share group %s cannot begin with a partition: %s", what.group_id, code)
+                else:
+                    begun.setdefault(topic_id, []).append(partition)
+            if begun:
+                self._tell(what.group_id, lambda kind, turn: kind.begun(turn, what.group_id, begun), now_ms)
+            if then is not None:
+                then(results, now_ms)
+
+        if said:
+            self._ask(INITIALIZE, what.group_id, said, done, now_ms)
+        elif then is not None:
+            then({}, now_ms)
+
+    def _tell(self, group_id: str, operation: Callable[[Any, Turn], Any], now_ms: int) -> None:
+        try:
+            self.run(group_id, operation, now_ms)
+        except KafkaError as error:  # another broker coordinates it now, and asks again
+            log.info("share group %s: %s", group_id, error)
+
+    # --- forgetting
+
+    def forget(
+        self,
+        group_id: str,
+        topics: Iterable[bytes] | None,
+        then: Callable[[Mapping[bytes, ErrorCode], int], None],
+        now_ms: int,
+    ) -> None:
+        """Have the share coordinators forget topics of a group, None for all; then: is told a code for each.
+
+        Raises: KafkaError.
+        """
+        group = self.find(group_id)
+        image = self._broker.plane.cache
+        places = list(group.places())
+        wanted = {topic_id for topic_id, _ in places} | set(group.deleting) if topics is None else set(topics)
+        names = {topic_id: image.topic_name(topic_id) or "<UNKNOWN>" for topic_id in wanted}
+        for topic_id in set(group.deleting) & wanted:
+            found = image.topics.get(names[topic_id])
+            places += [(topic_id, partition) for partition in (() if found is None else found.partitions)]
+        said = {
+            (topic_id, partition): DeleteStatePartition(partition=partition)
+            for topic_id, partition in places
+            if topic_id in wanted
+        }
+        if wanted:
+            code = self.run(group_id, lambda kind, turn: kind.deleting(turn, group, names), now_ms)
+            if code is not ErrorCode.NONE:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        def done(results: Results, now_ms: int) -> None:
+            codes = dict.fromkeys(wanted, ErrorCode.NONE)
+            for (topic_id, _), result in results.items():
+                code = ErrorCode.of(result.error_code)
+                if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                    codes[topic_id] = code
+            gone = [topic_id for topic_id, code in codes.items() if code is ErrorCode.NONE]
+            if gone:
+                self._tell(group_id, lambda kind, turn: kind.deleted(turn, group_id, gone), now_ms)
+            then(codes, now_ms)
+
+        if said:
+            self._ask(DELETE, group_id, said, done, now_ms)
+        else:
+            done({}, now_ms)
+
+    # --- how far they are
+
+    def summarize(
+        self, group_id: str, places: Iterable[tuple[bytes, int]], then: Callable[[Results, int], None], now_ms: int
+    ) -> None:
+        """How far share-partitions are."""
+        said = {
+            (topic_id, partition): ReadStatePartition(partition=partition, leader_epoch=0)
+            for topic_id, partition in places
+        }
+        if said:
+            self._ask(SUMMARIZE, group_id, said, then, now_ms)
+        else:
+            then({}, now_ms)
+
+    def lag(self, topic: str, partition: int, summary: Any) -> int:
+        """Records that are not over; -1 unless this broker leads the partition, and the start is known."""
+        found = self._broker.replicas.partitions.get((topic, partition))
+        if found is None or not found.is_leader or found.log is None or summary.start_offset < 0:
+            return -1
+        over: int = summary.start_offset + max(summary.delivery_complete_count, 0)
+        return max(found.log.high_watermark - over, 0)
