@@ -166,6 +166,8 @@ class GroupCoordinator:
         shard = self._shard(group_id)
         return shard if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
 
+    # --- consumer groups (KIP-848)
+
     def consumer_group_heartbeat(
         self,
         request: ConsumerGroupHeartbeatRequest,

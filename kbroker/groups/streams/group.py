@@ -94,10 +94,10 @@ class Progress(NamedTuple):
 class StreamsGroup(ModernGroup[StreamsMember]):
     """The state of a group.
 
-    validated_epoch: the topology's epoch if
-    its topics are all as needed, else -1. last_configs: of the assignment. description_epochs: of the topology
-    descriptions that the plugin of an Apache broker has kept, and refused; passed on. instances: member ids by instance
-    id. owners: who has which task.
+    assigned_ms is 0 until there is a first target. validated_epoch: the topology's epoch if its topics are all as
+    needed, else -1. last_configs: of the assignment. description_epochs: of the topology descriptions that the plugin
+    of an Apache broker has kept, and refused; passed on. instances: member ids by instance id. owners: who has which
+    task.
     Not stored: configured, the topology beside the topics, None until it is worked out; progress, by member id;
     delayed_until_ms, the end of the initial rebalance delay; shutdown_requested_by, a member id; endpoint_epoch, counts
     what members are told of each other's endpoints.

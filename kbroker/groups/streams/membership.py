@@ -614,7 +614,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
     def transactional_commit_error(
         self, group: StreamsGroup, request: TxnOffsetCommitRequest, version: int
     ) -> ErrorCode:
-        """See GroupKind."""
+        """See GroupKind. Before version 6 an epoch of the past is told as a generation of the past."""
         epoch = request.generation_id
         names_nobody = epoch < 0 and not request.member_id and request.group_instance_id is None
         if names_nobody or (epoch < 0 and not group.members):
@@ -622,7 +622,8 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         member = group.members.get(request.member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return _epoch_error(group, member, epoch, request.topics)
+        code = _epoch_error(group, member, epoch, request.topics)
+        return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH and version < 6 else code
 
     def fetch_error(self, group: StreamsGroup, member_id: str | None, member_epoch: int) -> ErrorCode:
         """See GroupKind."""
