@@ -8,10 +8,11 @@ disk outlives the process. Decides nothing; faults and checks do.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import JobDone, Leave
+from kbroker.broker.session import ANONYMOUS
 from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.core import AT_REST, EXPIRED, Closed, Core
 from kbroker.log.directory import DirectoryRefusedError
@@ -24,6 +25,7 @@ from kbroker.timing import NEVER
 if TYPE_CHECKING:
     from kbroker.broker.broker import Broker
     from kbroker.broker.jobs import Errand
+    from kbroker.broker.session import Principal
     from kbroker.channel import Channel, Request
     from kbroker.core import Effects
     from kbroker.ports import Buffer
@@ -71,6 +73,7 @@ class Machine:
         self.moved = False  # the core or a job has run since the checks last looked
         self.gathers = world.chance(f"{self.name} gathers").random() < 0.5
         self.job_ms = (0, 10)  # least and most a job for the disk takes
+        self.principals: Mapping[str, Principal] = {}  # who clients are, by name; others are User:ANONYMOUS
         self.slow_answers = 0.0  # share of answers that the peer takes its time to read
         self.on_parked: Callable[[Request], None] = lambda _: None
         self.on_down: Callable[[Machine, bool], None] = lambda machine, power_loss: None
@@ -206,6 +209,7 @@ class Machine:
         if self.core is None or self._stopping or not self.core.effects.is_open:
             return False
         channel = self.core.open("PLAINTEXT", wire.client, 50_000 + wire.number)
+        channel.session.principal = self.principals.get(wire.client, ANONYMOUS)
         self._by_wire[wire] = self._conns[channel] = Conn(wire, channel)
         return True
 

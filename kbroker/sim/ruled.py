@@ -1,9 +1,9 @@
-"""A simulated world of access rules that change, from one seed: what was refused is in no log, for all the faults.
+"""A simulated world of access rules and quotas that change, from one seed: what was refused is in no log.
 
 `simulate(seed)` is what `scripts/sim ruled` and the tests run: the world of `swarm.py`, and in it a topic that two
-outsiders write to. Rulers deny them that and let them again, through any machine, while machines die, are cut off and
-lose their sessions. All clients are one principal, and rules know them by their hosts, which are their names here.
-After the faults each machine must know the rules that the metadata store has.
+outsiders write to, each as a user of its own. Rulers deny them that and let them again, by user or by host, and give
+them quotas and take those back, through any machine, while machines die, are cut off and lose their sessions. After the
+faults each machine must know the rules and the quotas that the metadata store has.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from kbroker.broker.acls import (
     pattern_path,
 )
 from kbroker.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbroker.broker.client_quotas import PRODUCER_BYTE_RATE
+from kbroker.broker.session import Principal
 from kbroker.config.broker import AUTHORIZERS
+from kbroker.metadata.entities import user_path
+from kbroker.metadata.store import decode_config
 from kbroker.metadata.tree import NO_SESSION, ancestors
 from kbroker.ports import Create
 from kbroker.sim.checks import Checks
@@ -35,6 +39,7 @@ from kbroker.sim.producers import Batch, Producer
 from kbroker.sim.swarm import Outcome, Swarm
 from kbroker.sim.topics import Topic
 from protocol.errors import ErrorCode
+from protocol.messages.quotas import AlterClientQuotasEntry, AlterClientQuotasRequest, EntityData, OpData
 from protocol.messages.security import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
 
 if TYPE_CHECKING:
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
 GUARDED = "guarded"
 OUTSIDERS = ("outsider-0", "outsider-1")
 PATTERN = Pattern(ResourceType.TOPIC, GUARDED, PatternType.LITERAL)
+RATES = (None, 200.0, 2_000.0)  # bytes a second, for an outsider's records
 EACH_MAY = Rule(EVERYONE, WILDCARD, ALL, Permission.ALLOW)
 
 
@@ -93,7 +99,7 @@ class Outsider(Producer):
 
 
 class Ruler(Router):
-    """Denies outsiders to write, and lets them again. restless: whether it goes on."""
+    """Denies outsiders to write, and lets them again; gives them quotas. restless: whether it goes on."""
 
     restless = True
     pace_ms = 6_000
@@ -103,11 +109,16 @@ class Ruler(Router):
         yield from self.shake_hands()
         while self.restless:
             yield from self.pause(self.pace_ms)
-            host = self.chance.choice(OUTSIDERS)
-            denies = self.chance.random() < 0.5
-            yield from self._change(
-                CreateAclsRequest(creations=[rule_of(host)]) if denies else DeleteAclsRequest(filters=[filter_of(host)])
-            )
+            yield from self._change(self._next_change())
+
+    def _next_change(self) -> Message:
+        outsider, draw = self.chance.choice(OUTSIDERS), self.chance.random()
+        whom = self.chance.choice(((f"User:{outsider}", WILDCARD), (EVERYONE, outsider)))
+        if draw < 0.4:
+            return CreateAclsRequest(creations=[rule_of(*whom)])
+        if draw < 0.8:
+            return DeleteAclsRequest(filters=[filter_of(*whom)])
+        return quota_of(outsider, self.chance.choice(RATES))
 
     def _change(self, request: Message) -> Generator[Any, Any, None]:
         try:
@@ -115,33 +126,44 @@ class Ruler(Router):
         except Lost as lost:
             self.note(f"lost: {lost.why}")
             return
-        (result,) = answer.results if isinstance(request, CreateAclsRequest) else answer.filter_results
+        (result,) = next(
+            getattr(answer, each) for each in ("results", "filter_results", "entries") if hasattr(answer, each)
+        )
         self.note(f"{type(request).__name__}: {ErrorCode.of(result.error_code).name}")
 
 
-def rule_of(host: str) -> AclCreation:
+def rule_of(principal: str, host: str) -> AclCreation:
     """That an outsider may not write to the guarded topic."""
     return AclCreation(
         resource_type=PATTERN.resource,
         resource_name=PATTERN.name,
         resource_pattern_type=PATTERN.kind,
-        principal=EVERYONE,
+        principal=principal,
         host=host,
         operation=Operation.WRITE,
         permission_type=Permission.DENY,
     )
 
 
-def filter_of(host: str) -> DeleteAclsFilter:
-    """The rule of an outsider."""
+def filter_of(principal: str, host: str) -> DeleteAclsFilter:
+    """The rule of an outsider; never the one that lets each do everything."""
     return DeleteAclsFilter(
         resource_type_filter=PATTERN.resource,
         resource_name_filter=PATTERN.name,
         pattern_type_filter=PATTERN.kind,
-        principal_filter=None,
+        principal_filter=principal,
         host_filter=host,
-        operation=1,
-        permission_type=1,
+        operation=Operation.WRITE,
+        permission_type=Permission.DENY,
+    )
+
+
+def quota_of(user: str, rate: float | None) -> AlterClientQuotasRequest:
+    """How fast a user may write; None: as it can."""
+    change = OpData(key=PRODUCER_BYTE_RATE, value=rate or 0.0, remove=rate is None)
+    entity = EntityData(entity_type="user", entity_name=user)
+    return AlterClientQuotasRequest(
+        entries=[AlterClientQuotasEntry(entity=[entity], ops=[change])], validate_only=False
     )
 
 
@@ -159,6 +181,8 @@ class Ruled(Swarm):
         for outsider in self.outsiders:
             outsider.topics = [topic for topic in self.topics if topic.name == GUARDED]
             outsider.acks, outsider.pace_ms = chance.choice((-1, 1)), 500
+        for machine in self.machines:
+            machine.principals = {name: Principal("User", name) for name in OUTSIDERS}
         self.rulers = [Ruler(f"ruler-{number}", *given) for number in range(2)]
         return [*self.outsiders, *self.rulers]
 
@@ -198,6 +222,16 @@ class Ruled(Swarm):
             known = authorizer.rules.by_pattern.get(PATTERN, frozenset())
             if known != rules:
                 raise self.world.broken(f"{machine} knows of {known}, the rules are {rules}")
+            self._compare_quotas(machine)
+
+    def _compare_quotas(self, machine: Machine) -> None:
+        quotas = machine.broker.quotas
+        for name in OUTSIDERS:
+            node = self.ensemble.tree.nodes.get(f"/config/{user_path(name)}")
+            wanted = decode_config(node.data).get(PRODUCER_BYTE_RATE) if node else None
+            known = None if quotas is None else quotas.produce.limits.get((name, None))
+            if known != (None if wanted is None else float(wanted)):
+                raise self.world.broken(f"{machine} knows of {known} for {name}, its quota is {wanted}")
 
 
 def simulate(seed: int) -> Outcome:
