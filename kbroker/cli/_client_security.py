@@ -23,6 +23,8 @@ from kbroker.security.client import (
 
 TOKENS = "sasl.oauth.token.provider"
 CONTEXT = "ssl.context"
+TOKENAUTH = "sasl.tokenauth"
+"""A mark of ours in the settings: user and password are a delegation token's."""
 
 
 def with_security(settings: Mapping[str, str]) -> dict[str, Any]:
@@ -42,7 +44,7 @@ def _login(login: Login | None) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {"sasl.mechanism": login.mechanism}
     if login.is_token:
-        raise ValueError('sasl.jaas.config with tokenauth="true": neither client library logs in by delegation tokens')
+        found[TOKENAUTH] = "true"
     if login.mechanism == OAUTHBEARER:
         from kbroker.runtime.client_security import Tokens
 

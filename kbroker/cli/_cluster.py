@@ -22,7 +22,7 @@ import click
 from click.core import ParameterSource
 
 from kbroker.cli._broker import LAST_PORT
-from kbroker.cli._client_security import TOKENS, with_security
+from kbroker.cli._client_security import TOKENAUTH, TOKENS, with_security
 from kbroker.cli._numbers import whole
 from kbroker.properties import parse_properties
 from kbroker.security.client import NAMES as SECURITY_NAMES
@@ -100,10 +100,16 @@ class Cluster(NamedTuple):
         }
         for key, value in self.settings.items():
             name = _name(key)
+            if key == TOKENAUTH:
+                continue
             if name in known:
                 options[name] = _typed(key, value, known[name])
             else:
                 no_such_setting(key)
+        if TOKENAUTH in self.settings:
+            from kbroker.cli._token_login import token_id
+
+            options["sasl_plain_username"] = token_id(options["sasl_plain_username"])
         return options
 
 

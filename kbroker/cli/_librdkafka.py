@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kbroker.cli._client_security import CONTEXT
+from kbroker.cli._client_security import CONTEXT, TOKENAUTH
 from kbroker.cli._cluster import (
     BOOTSTRAP_TIMEOUT_MS,
     LIBRDKAFKA_NAMES,
@@ -127,6 +127,9 @@ def client_of(kind: type[Any], cluster: Cluster, heard: Heard, own: Mapping[str,
 
 def _settings(cluster: Cluster) -> dict[str, Any]:
     settings: dict[str, Any] = {}
+    if TOKENAUTH in cluster.settings:
+        why = "records are carried by librdkafka, which does not log in by delegation tokens"
+        raise click.ClickException(f'sasl.jaas.config with tokenauth="true": {why}; allowed: a user of PLAIN or SCRAM')
     for key, value in cluster.settings.items():
         name = _name(key)
         if name == "ssl.check.hostname":
