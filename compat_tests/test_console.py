@@ -65,7 +65,8 @@ class Shop:
             "offsets_topic_num_partitions": "1",
             "transaction_state_log_num_partitions": "1",
             "group_initial_rebalance_delay_ms": "0",
-            "log_segment_bytes": "4000000",
+            "log_segment_bytes": "40000",
+            "log_index_interval_bytes": "1000",
         }
         self.broker = BrokerProcess(folder, **settings)
         self.url = f"http://127.0.0.1:{port}"
@@ -103,6 +104,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
             order = {"id": number, "item": {"name": f"book {number}"}, "price": number / 2}
             headers = {"source": "web"}
             producer.produce("orders", json.dumps(order).encode(), f"customer-{number}".encode(), headers=headers)
+            if number % 100 == 0:
+                producer.flush(30)  # so that there are many batches, and entries of an index
         producer.produce("evil", EVIL.encode(), EVIL.encode(), headers={EVIL: EVIL.encode()})
         producer.flush(30)
         consumer = made.consumer()
@@ -152,7 +155,7 @@ def test_1_find_a_message_by_its_key_among_a_million(shop: Shop, browser: Browse
     browser.find("input[name=key]").type("key-271828")
     browser.click("=Search")
     browser.see('"id": 271828')
-    browser.see("1 records.")
+    browser.see("1 record.")
     done("find")
 
 
@@ -185,10 +188,11 @@ def test_4_reset_a_group_to_yesterday(shop: Shop, browser: Browser, done: Callab
     browser.run("document.querySelector('#reset').scrollIntoView()")
     shown = browser.find("#reset")
     assert "Records read again" in shown.text
+    done("reset")
     browser.click("=Reset really")
     browser.see("Reset offsets: done.", "#said")
     browser.see("3,000", "#lag")
-    done("reset")
+    assert browser.clicks <= MOST_CLICKS
 
 
 def test_5_make_a_compacted_topic(shop: Shop, browser: Browser, done: Callable[[str], None]) -> None:
@@ -236,6 +240,7 @@ def test_7_arm_a_fault_and_see_the_client_try_again(shop: Shop, browser: Browser
     )
     assert "answered" in rows[0]
     assert "NOT_LEADER_OR_FOLLOWER" in rows[1]
+    browser.run("document.querySelector('form.panel').scrollIntoView()")
     done("fault")
     browser.click("=Take all away")
     browser.see("None.", "[aria-label='Armed faults']")
@@ -284,7 +289,7 @@ def test_10_see_the_index_of_a_segment(browser: Browser, done: Callable[[str], N
     browser.click("a[aria-label='Segments of partition 0']")
     browser.see("Index of the active segment")
     browser.until(lambda: browser.run("return document.querySelectorAll('svg.drawn').length") == 2, "nothing is drawn")
-    browser.run("document.querySelectorAll('h2')[0].scrollIntoView()")
+    browser.run("document.querySelector('h2').scrollIntoView()")
     done("segments")
 
 

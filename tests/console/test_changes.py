@@ -17,7 +17,7 @@ from kbroker.console.topics import (
     topic_groups,
     topics,
 )
-from kbroker.console.transactions import abort_transaction, transactions
+from kbroker.console.transactions import abort_hanging, abort_transaction, transactions
 from kbroker.security.client import ClientSecurity
 from kbroker.testing import Broker, broker
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -154,6 +154,31 @@ def test_an_open_transaction_is_aborted() -> None:
         assert (found["id"], found["state"], found["partitions"]) == ("tx", "Ongoing", ["t-0"])
         abort_transaction(cluster, "tx")
         assert transactions(cluster)["transactions"] == []
+        cluster.close()
+
+
+def test_a_transaction_that_no_coordinator_knows_of_is_found_and_ended() -> None:
+    with broker(transaction_state_log_num_partitions=1, transaction_partition_verification_enable=False) as running:
+        running.create_topic("t")
+        cluster = Cluster([("127.0.0.1", running.port)], ClientSecurity())
+        node = cluster.coordinator("tx", 1)
+        made = cluster.ask(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000), node, 4)
+        batch = build_batch(
+            [Record(0, 1, None, b"x")],
+            base_offset=0,
+            producer_id=made.producer_id,
+            producer_epoch=made.producer_epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+        data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=bytes(batch))])
+        cluster.ask(ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=1000, topic_data=[data]), None, 11)
+        (found,) = transactions(cluster)["hanging"]
+        assert (found["topic"], found["partition"], found["start_offset"], found["blocked_records"]) == ("t", 0, 0, 1)
+        with pytest.raises(ConsoleError, match="hangs in t-0 from 7 on"):
+            abort_hanging(cluster, "t", 0, made.producer_id, 7)
+        abort_hanging(cluster, "t", 0, made.producer_id, 0)
+        assert transactions(cluster)["hanging"] == []
         cluster.close()
 
 
