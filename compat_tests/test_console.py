@@ -23,9 +23,15 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from compat_tests.brokers import place_of
 from compat_tests.environments import unavailable
+from kbroker.console.app import Console, Options
+from kbroker.console.screens import SCREENS
+from kbroker.security.client import ClientSecurity
 from tests.console.browser import MISSING, Browser, is_there
 from tests.console.conftest import EVIL
+from tests.console.pages import Running
+from tests.console.test_screens import ARGUMENTS
 from tests.processes import BrokerProcess
 
 AXE = "axe-core@4.10.3"
@@ -387,3 +393,34 @@ def test_ten_thousand_topics_scroll(shop: Shop) -> None:
                     break
                 pause.wait(0.05)
             assert browser.run("return document.querySelectorAll('tbody tr').length") >= wanted
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("release", ["apache-4.3.0", "apache-3.9.1"])
+def test_apaches_cluster_has_every_screen(release: str, tmp_path: Path) -> None:
+    """Asked by the same functions that make the pages; what needs the broker itself is not offered."""
+    settings = {"offsets.topic.replication.factor": "1", "group.initial.rebalance.delay.ms": "0"}
+    with place_of(release, tmp_path, settings) as place:
+        options = Options([(place.host, place.port)], ClientSecurity(), ("127.0.0.1",))
+        with Running(Console(options)) as pages:
+            assert pages.change("/topics/create", name="orders", partitions=2, replicas=1).status == 200
+            for number in range(10):
+                sent = pages.change(
+                    "/messages/produce", topic="orders", key=f"k{number}", value=f'{{"id": {number}}}', headers="a: b"
+                )
+                assert sent.status == 200, sent.text
+            assert [each["key"]["text"] for each in pages.api("/messages", topic="orders", key="k7")["records"]] == [
+                "k7"
+            ]
+            assert len(pages.api("/messages", topic="orders")["records"]) == 10
+            answer = pages.change("/groups/reset", group="billing", topic="orders", how="earliest")
+            assert answer.status == 200, answer.text
+            assert pages.api("/group", name="billing")["lag"] == 10
+            settings_of = {each["name"]: each for each in pages.api("/topic", name="orders")["settings"]}
+            assert settings_of["cleanup.policy"]["documentation"]
+            for screen in SCREENS:
+                if not screen.changes:
+                    page = pages.get(screen.path, **ARGUMENTS.get(screen.path, {}))
+                    assert page.status == 200, (screen.path, page.text[-500:])
+            assert 'href="/wire"' not in pages.get("/").text
+            assert pages.change("/topics/delete", name="orders", typed="orders").status == 200

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from kbroker.console.cluster import Cluster, ConsoleError, Place, asked, by_topic, check
+from kbroker.console.cluster import Cluster, ConsoleError, Place, Topic, asked, by_topic, check
 from kbroker.console.groups import ago_ms, time_of
 from kbroker.console.offsets import ends, offsets_at
 from kbroker.console.values import FORMS, MOST_BYTES, Values
@@ -42,6 +43,12 @@ BATCH_LIMIT = 64 << 20  # bytes that a compressed batch may become
 TAIL_MS = 1000
 TAIL_RECORDS = 200
 ALL_IN_SYNC = -1
+LEADER_S = 5.0
+_MOVES = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
 START = {
     "newest": "newest first",
     "oldest": "oldest first",
@@ -516,17 +523,17 @@ def produce(
     value_bytes = None if tombstone else _encoded(value, encoding, "value")
     record = Record(0, int(time.time() * 1000), key_bytes, value_bytes, tuple(_headers(headers)))
     number = _partition(partition, key_bytes, len(found.partitions))
-    leader = next((each.leader for each in found.partitions if each.number == number), None)
-    if leader is None:
-        raise ConsoleError(f"topic {topic} has no partition {number}", 404)
-    if leader < 0:
-        raise ConsoleError(f"{topic}-{number} has no leader: it cannot be written now", 503)
     data = PartitionProduceData(index=number, records=bytes(build_batch([record], base_offset=0)))
     request = ProduceRequest(
         acks=ALL_IN_SYNC, timeout_ms=10_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
     )
-    began_s = time.monotonic()
-    answer = cluster.ask(request, leader, BY_NAME).responses[0].partition_responses[0]
+    began_s, pause = time.monotonic(), threading.Event()
+    while True:
+        answer = cluster.ask(request, _leader(found, number), BY_NAME).responses[0].partition_responses[0]
+        if answer.error_code not in _MOVES or time.monotonic() - began_s > LEADER_S:
+            break
+        pause.wait(0.1)  # nothing was written; a topic that has just been made may have no leader yet
+        found = cluster.topic(topic)
     reasons = [each.batch_index_error_message for each in answer.record_errors if each.batch_index_error_message]
     check(answer.error_code, answer.error_message or (reasons[0] if reasons else None))
     return {
@@ -535,6 +542,15 @@ def produce(
         "offset": answer.base_offset,
         "ms": round((time.monotonic() - began_s) * 1000, 1),
     }
+
+
+def _leader(topic: Topic, number: int) -> int:
+    leader = next((each.leader for each in topic.partitions if each.number == number), None)
+    if leader is None:
+        raise ConsoleError(f"topic {topic.name} has no partition {number}", 404)
+    if leader < 0:
+        raise ConsoleError(f"{topic.name}-{number} has no leader: it cannot be written now", 503)
+    return leader
 
 
 def _partition(text: str, key: bytes | None, count: int) -> int:
