@@ -339,7 +339,8 @@ class _Endpoint:
             return JSONResponse({"error": str(error)}, error.status, headers)
         is_part = request.headers.get("x-part") == "1"
         if isinstance(error, LoginError) and not is_part:
-            here = f"{request.url.path}?{request.url.query}" if request.method == "GET" else "/"
+            query = f"?{request.url.query}" if request.url.query else ""
+            here = f"{request.url.path}{query}" if request.method == "GET" else "/"
             return RedirectResponse(_address("/login", then=here), 303)
         text = self.console.page("error", request, None, {"title": "It cannot be", "part": "", "error": str(error)})
         return HTMLResponse(text, error.status)

@@ -90,9 +90,9 @@ def run_process(
         consoles: list[Closing] = []
 
         def serves(node: Node) -> None:
+            started(node)
             if begin_console is not None:
                 consoles.append(begin_console(loop, node))
-            started(node)
 
         try:
             _serve(loop, node, serves, signals)

@@ -1,0 +1,68 @@
+"""The console of a secured broker: whoever comes logs in, and may do what the cluster's rules let him."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from kbroker.properties import parse_properties
+from kbroker.runtime.secure import ADMIN_FILE
+from kbroker.security.client import client_security
+from tests.console.pages import Pages
+from tests.console.test_wire import free_port
+from tests.processes import BrokerProcess
+
+pytestmark = pytest.mark.slow
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def test_a_secured_start_has_a_console_where_users_log_in(tmp_path: Path) -> None:
+    port = free_port()
+    data = tmp_path / "data"
+    arguments = ("--secure", "--console", "--data", str(data))
+    broker = BrokerProcess(
+        tmp_path,
+        arguments=arguments,
+        listeners="SASL_SSL://127.0.0.1:0",
+        console_listener=f"127.0.0.1:{port}",
+    )
+    with broker:
+        login = client_security(parse_properties((data / ADMIN_FILE).read_text())).login
+        assert login is not None
+        pages = Pages(port)
+        asked = pages.get("/topics")
+        assert (asked.status, asked.headers["location"]) == (303, "/login?then=%2Ftopics")
+        assert pages.post("/login", "", user=login.user, password=login.password).status == 303
+        assert pages.get("/access").status == 200
+        assert pages.post("/access/users/put", user="alice", password="secret").status == 200
+        made = pages.post("/topics/create", name="orders")
+        assert made.status == 200, made.text
+        assert [each["user"] for each in pages.api("/access", login=basic(login.user, login.password))["users"]] == [
+            "admin",
+            "alice",
+        ]
+        alice = basic("alice", "secret")
+        assert pages.api("/topics", login=alice)["topics"] == []
+        headers = {"Authorization": alice}
+        for path in ("/api/wire", "/api/wire/waits", "/api/wire/faults"):
+            answer = pages._ask("GET", path, headers=headers)
+            assert (answer.status, "may ALTER the cluster" in json.loads(answer.text)["error"]) == (403, True)
+        assert pages.api("/wire", login=basic(login.user, login.password))["connections"]
+        rule = {"principal": "User:alice", "resource": "topic", "name": "orders", "operation": "describe"}
+        assert pages.post("/access/rules/add", **rule).status == 200
+        assert [each["name"] for each in pages.api("/topics", login=alice, fresh="true")["topics"]] == ["orders"]
+        refused = pages._ask(
+            "POST",
+            "/api/topics/delete",
+            json.dumps({"name": "orders", "typed": "orders"}),
+            {**headers, "Content-Type": "application/json"},
+        )
+        assert (refused.status, "TOPIC_AUTHORIZATION_FAILED" in refused.text) == (403, True)
+        frames = pages.api("/wire", login=basic(login.user, login.password), own="true")["requests"]
+        assert "SaslAuthenticate" not in {each["api"] for each in frames}
