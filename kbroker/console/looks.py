@@ -30,6 +30,7 @@ MOST_WAITING = 500
 MOST_SEGMENTS = 400
 MOST_ENTRIES = 400  # of an index
 MOST_BATCHES = 200
+ANSWER_BYTES = 600  # of an answer in a list, in which errors are looked for
 HEAD_BYTES = 64 << 10  # of a segment, in which batches are looked at
 MOST_EVENTS = 2000
 
@@ -109,10 +110,11 @@ class Looks:
             "user": str(session.principal),
         }
 
-    def requests(
-        self, connection: int = 0, api: str = "", client: str = "", own: bool = False, errors: bool = False
-    ) -> dict[str, Any]:
-        """The last requests, newest first, without their bytes. connection: 0 for all. own: the console's, too."""
+    def requests(self, connection: int = 0, api: str = "", client: str = "", own: bool = False) -> dict[str, Any]:
+        """The last requests, newest first, with the beginnings of their answers.
+
+        connection: 0 for all. own: the console's, too.
+        """
         found: list[dict[str, Any]] = []
         key = next((key for key, each in SERVED.items() if each.name.casefold() == api.casefold()), None)
         for note in reversed(self._notes.notes):
@@ -122,12 +124,11 @@ class Looks:
                 and (not client or client in note.client_id)
                 and (own or connection or note.client_id != CLIENT_ID)
             ):
-                found.append(self._told(note))
+                found.append({**self._told(note), "answer": _head_of(note)})
                 if len(found) >= MOST_REQUESTS:
                     break
         met = [] if connection and not client else self._met(api, client)
-        rows = sorted([*found, *met], key=lambda each: -each["at_ms"])[:MOST_REQUESTS]
-        return {"requests": [each for each in rows if not errors or each["fault"]] if errors else rows}
+        return {"requests": sorted([*found, *met], key=lambda each: -each["at_ms"])[:MOST_REQUESTS]}
 
     def _met(self, api: str, client: str) -> list[dict[str, Any]]:
         """Requests that a fault has met: some of them the core has never seen."""
@@ -145,6 +146,7 @@ class Looks:
             "number": note.number,
             "connection": note.connection,
             "api": _name_of(note.api),
+            "key": note.api,
             "version": note.version,
             "correlation_id": note.correlation_id,
             "client": note.client_id,
@@ -315,6 +317,12 @@ class Looks:
         return {"armed": 0}
 
 
+def _head_of(note: Note) -> str:
+    """The beginning of an answer, in hex."""
+    data = b"".join(each for each in note.answer or () if isinstance(each, bytes))
+    return data[:ANSWER_BYTES].hex()
+
+
 def _name_of(api: int) -> str:
     served = SERVED.get(api) if api in SERVED else None
     return served.name if served is not None else f"API {api}"
@@ -325,6 +333,7 @@ def _seen(each: Seen) -> dict[str, Any]:
         "number": None,
         "connection": None,
         "api": each.api,
+        "key": -1,
         "version": each.version,
         "correlation_id": None,
         "client": each.client_id,

@@ -6,6 +6,7 @@ The broker gives bytes and numbers (`looks.py`); they are decoded and drawn here
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from kbroker.console.cluster import ConsoleError
@@ -21,7 +22,7 @@ MOST_ZEROS = 1 << 20  # in the place of records that are in files
 MOST_NODES = 3000
 MOST_SHOWN = 120  # characters of a value
 MOST_EVENTS = 150
-SIZE_BYTES, HEAD_BYTES = 4, 8
+HEAD_BYTES, API_VERSIONS = 8, 18
 OF_GROUPS = {
     11: "JoinGroup",
     12: "Heartbeat",
@@ -46,7 +47,7 @@ ACTIONS = {
 def wire(inside: Inside, connection: int = 0, api: str = "", client: str = "", own: bool = False) -> dict[str, Any]:
     """Connections, and the last requests. connection: 0 for all. own: the console's, too."""
     connections = inside.ask("connections")
-    found = inside.ask("requests", connection=connection, api=api, client=client, own=own)
+    found = {"requests": with_errors(inside.ask("requests", connection=connection, api=api, client=client, own=own))}
     apis = sorted({each.name for each in BY_KEY.values()})
     return {**connections, **found, "apis": apis}
 
@@ -84,7 +85,7 @@ def faults(inside: Inside) -> dict[str, Any]:
     found = inside.ask("faults")
     clients = {each["client"] for each in found["met"]}
     first_ms = min((each["at_ms"] for each in found["met"]), default=0)
-    asked = inside.ask("requests")["requests"] if clients else []
+    asked = with_errors(inside.ask("requests")) if clients else []
     found["asked"] = [each for each in asked if each["client"] in clients and each["at_ms"] >= first_ms]
     apis = sorted({each.name for each in BY_KEY.values()})
     return {**found, "apis": apis, "errors": sorted(ErrorCode.__members__), "actions": ACTIONS}
@@ -138,6 +139,40 @@ def _whole(name: str, text: str) -> int:
         raise ConsoleError(f"{name}={text}: write a whole number") from None
 
 
+# ---- errors
+
+
+def with_errors(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Requests with the names of the errors in their answers, instead of these."""
+    rows: list[dict[str, Any]] = found["requests"]
+    for each in rows:
+        data = bytes.fromhex(each.pop("answer", ""))
+        each["errors"] = list(_errors_in(each["key"], each["version"], data)) if each["state"] == "answered" else []
+    return rows
+
+
+@lru_cache(maxsize=4096)
+def _errors_in(key: int, version: int, data: bytes) -> tuple[str, ...]:
+    """The names of errors in the beginning of an answer; many answers are alike but for their numbers."""
+    api = BY_KEY.get(key)
+    if api is None or len(data) <= HEAD_BYTES or key == API_VERSIONS:
+        return ()
+    is_tagged = api.flexible_from is not None and version >= api.flexible_from
+    told, _ = tell(api.response, version, data, HEAD_BYTES + is_tagged)
+    codes: dict[int, None] = {}
+    pending: list[Any] = list(told)
+    while pending:
+        each = pending.pop()
+        if isinstance(each, list):
+            pending += each
+        elif isinstance(each, Told):
+            if each.name.endswith("error_code") and each.value:
+                codes[each.value] = None
+            elif isinstance(each.value, list):
+                pending += each.value
+    return tuple(ErrorCode.of(code).name for code in codes)
+
+
 # ---- fields
 
 
@@ -165,7 +200,7 @@ def _answer_fields(found: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]
     try:
         key, version, _, _, _ = parse_request_header(bytes.fromhex(found["frame"]))
         api = BY_KEY[key]
-        is_tagged = api.flexible_from is not None and version >= api.flexible_from and key != 18
+        is_tagged = api.flexible_from is not None and version >= api.flexible_from and key != API_VERSIONS
         told, why = tell(api.response, version, data, HEAD_BYTES + is_tagged)
     except (DecodeError, KeyError) as error:
         return [], str(error)

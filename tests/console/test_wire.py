@@ -165,6 +165,15 @@ def test_a_wrong_fault_is_told_in_one_line(pages: Pages) -> None:
     assert "value=soon: write a whole number" in answer.text
 
 
+def test_errors_in_answers_are_named(pages: Pages, client: Client) -> None:
+    client.ask(produce(b"a", topic="none"), 9)
+    assert of(pages, api="Produce")[0]["errors"] == ["UNKNOWN_TOPIC_OR_PARTITION"]
+    client.ask(fetch(offset=10_000), 11)
+    assert of(pages, api="Fetch")[0]["errors"] == ["OFFSET_OUT_OF_RANGE"]
+    client.ask(fetch(), 11)
+    assert of(pages, api="Fetch")[0]["errors"] == []
+
+
 def test_a_rebalance_is_a_sequence(pages: Pages, client: Client) -> None:
     protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
     join = JoinGroupRequest(
