@@ -1136,12 +1136,7 @@ def contradictions(config: BrokerConfig) -> list[str]:
             f"group.max.session.timeout.ms ({config.group_max_session_timeout_ms})",
         ),
         *_of_consumer_groups(config),
-        (
-            config.group_share_max_share_sessions >= config.group_share_max_size,
-            f"group.share.max.share.sessions={config.group_share_max_share_sessions}: allowed: at least "
-            f"group.share.max.size ({config.group_share_max_size})",
-        ),
-        *(rule for name in OF_A_SHARE_GROUP for rule in _within(config, "group.share", name)),
+        *_of_share_groups(config),
         (
             config.replica_fetch_wait_max_ms <= min(config.replica_socket_timeout_ms, config.replica_lag_time_max_ms),
             f"replica.fetch.wait.max.ms={config.replica_fetch_wait_max_ms}: allowed: at most replica.socket.timeout.ms "
@@ -1149,6 +1144,17 @@ def contradictions(config: BrokerConfig) -> list[str]:
         ),
     ]
     return [line for holds, line in rules if not holds]
+
+
+def _of_share_groups(config: BrokerConfig) -> list[tuple[bool, str]]:
+    return [
+        (
+            config.group_share_max_share_sessions >= config.group_share_max_size,
+            f"group.share.max.share.sessions={config.group_share_max_share_sessions}: allowed: at least "
+            f"group.share.max.size ({config.group_share_max_size})",
+        ),
+        *(rule for name in OF_A_SHARE_GROUP for rule in _within(config, "group.share", name)),
+    ]
 
 
 def _of_consumer_groups(config: BrokerConfig) -> list[tuple[bool, str]]:
