@@ -136,16 +136,20 @@ def _share_alike(order: Sequence[MemberSpec], topics: TopicSpec) -> Target:
     quota, larger = divmod(sum(counts.values()), len(order))
     kept: list[tuple[MemberSpec, dict[bytes, set[int]], int]] = []  # with how many more it gets
     for at, member in enumerate(order):
-        room = quota + (at < larger)
+        has_more = larger > 0
+        room = quota + has_more
         keeps: dict[bytes, set[int]] = {}
         for topic in in_java_order(member.assigned, uuid_hash):
             if topic not in counts:
                 continue
-            parts = in_java_order(member.assigned[topic], lambda each: each)
+            parts = in_java_order(sorted(member.assigned[topic]), lambda each: each)
             if parts[:room]:
                 keeps[topic] = set(parts[:room])
             free += [(topic, each) for each in parts[room:]]
             room = max(room - len(parts), 0)
+        if room and has_more and len(order) - at > larger:  # one of those who come later may have one more already
+            room, has_more = room - 1, False
+        larger -= has_more
         kept.append((member, keeps, room))
     rest = iter(free)
     for _, keeps, room in kept:

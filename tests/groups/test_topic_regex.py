@@ -14,11 +14,12 @@ from protocol.errors import ErrorCode, KafkaError
 
 re2 = pytest.importorskip("re2", reason="google-re2, the judge of these tests, is not installed")
 
-PIECES = st.sampled_from(
-    "a b z . - _ 0 9 | ( ) (?: (?P<n> (?i) (?i: (?-i) [ab] [^a] [a-f0-9] [[:alpha:]] [[:^digit:]] []a] [a-] * + ? *? {2} "
-    "{0,2} {1,} {,2} ^ $ \\A \\z \\b \\B \\d \\W \\. \\x61 \\x{62} \\Qa.\\E \\pL \\p{Lu} \\PN (?= (?! (?<= \\1 { } [ ] "
-    "\\ (?s). (?> [a-\\d] A (?m)^ \\C".split()
-)
+SYNTAX = r"""
+a b z . - _ 0 9 | ( ) (?: (?P<n> (?i) (?i: (?-i) [ab] [^a] [a-f0-9] [[:alpha:]] [[:^digit:]] []a] [a-] * + ? *? {2}
+{0,2} {1,} {,2} ^ $ \A \z \b \B \d \W \. \x61 \x{62} \Qa.\E \pL \p{Lu} \PN (?= (?! (?<= \1 { } [ ] \ (?s).
+(?> [a-\d] A (?m)^ \C
+"""
+PIECES = st.sampled_from(SYNTAX.split())
 NAMES = ["", "a", "b", "ab", "a.b", "orders-1", "A0", "zz", "aab", "_", "aAbB", "payments.eu_1", "0-9"]
 
 
