@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -136,15 +136,18 @@ def old_java(name: str, pom: str, reader: str) -> Path:
     return installed(name, [pom, *texts.values()], install)
 
 
-def jars_of(pom: Path, name: str) -> list[Path]:
-    """The jars that the POM's runtime scope names, copied by Maven into `.cache/clients/<name>/`."""
+def jars_of(pom: Path, name: str, properties: Mapping[str, str] | None = None) -> list[Path]:
+    """The jars that the POM's runtime scope names, copied by Maven into `.cache/clients/<name>/`.
+
+    properties: of the POM, in place of its own.
+    """
     if reason := apache.missing():
         raise NoClientError(reason)
 
     def install(home: Path) -> None:
         home.mkdir(parents=True)
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={home}"]
-        run([*MAVEN, "-f", str(pom), *goal])
+        run([*MAVEN, "-f", str(pom), *(f"-D{key}={value}" for key, value in (properties or {}).items()), *goal])
 
     return sorted(installed(name, [pom.read_text()], install).glob("*.jar"))
 

@@ -24,16 +24,17 @@ PARTITIONS, LINES, WORDS_IN_LINE = 2, 200, 3
 WORDS = ["ash", "birch", "cedar", "elm", "fir", "larch", "maple", "oak", "pine", "yew"]
 
 
-def streams(folder: Path) -> Client:
+def streams(folder: Path, release: str = "3.9.1") -> Client:
     """Kafka Streams, with its state in a folder."""
 
     def command() -> list[str]:
-        jars = environments.jars_of(Path(__file__).parent / "streams.pom.xml", "streams-jars-3.9.1")
-        classpath = ":".join([environments.java_classpath("3.9.1"), *map(str, jars)])
+        version = {"kafka.version": release}
+        jars = environments.jars_of(Path(__file__).parent / "streams.pom.xml", f"streams-jars-{release}", version)
+        classpath = ":".join([environments.java_classpath(release), *map(str, jars)])
         program = ["java", *apache.SMALL_JVM, "-Xmx512m", "-cp", classpath, environments.driver("StreamsDriver.java")]
         return ["sh", "-c", 'exec "$@" "$0"', str(folder), *program]  # the folder is the argument after the address
 
-    return Client("Kafka Streams", "3.9.1", command)
+    return Client("Kafka Streams", release, command)
 
 
 @pytest.mark.quick

@@ -1,18 +1,21 @@
 // Driver of Kafka Streams: a word count in transactions. Arguments: the broker's host:port; a folder for its state.
-// The exchange over standard input and output is that of driver.py; it can be asked for "version", "start" and "state".
+// The exchange over standard input and output is that of driver.py; it can be asked for "version", "start", "state" and
+// "close".
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.common.serialization.Serdes;
-import org.apache.kafka.common.utils.AppInfoParser;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
@@ -46,21 +49,30 @@ public class StreamsDriver {
         Runtime.getRuntime().halt(0);
     }
 
-    static Object answer(JsonNode request, String address, String folder) {
+    static Object answer(JsonNode request, String address, String folder) throws IOException {
         JsonNode given = request.get("arguments");
         switch (request.get("operation").asText()) {
-            case "version": return AppInfoParser.getVersion();
+            case "version": return version();
             case "state": return running.state().toString();
+            case "close": return running.close(Duration.ofSeconds(given.get("within_s").asLong()));
             case "start":
                 running = new KafkaStreams(
                     wordCount(given.get("source").asText(), given.get("topic").asText()).build(),
-                    settings(given.get("name").asText(), address, folder));
+                    settings(given, address, folder));
                 // as a supervisor would: a thread that gave up, having waited for a broker too long, is made anew
                 running.setUncaughtExceptionHandler(error -> StreamThreadExceptionResponse.REPLACE_THREAD);
                 running.start();
                 return null;
             default: throw new IllegalArgumentException(request.get("operation").asText());
         }
+    }
+
+    static String version() throws IOException {
+        Properties about = new Properties();
+        try (InputStream in = KafkaStreams.class.getResourceAsStream("/kafka/kafka-streams-version.properties")) {
+            about.load(in);
+        }
+        return about.getProperty("version");
     }
 
     /** Lines to words, words to their numbers: by way of a repartition topic, and of the changelog of a table. */
@@ -76,9 +88,9 @@ public class StreamsDriver {
         return builder;
     }
 
-    static Properties settings(String name, String address, String folder) {
+    static Properties settings(JsonNode given, String address, String folder) {
         Properties settings = new Properties();
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, name);
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, given.get("name").asText());
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, address);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, folder);
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
@@ -87,6 +99,9 @@ public class StreamsDriver {
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0); // every count is written, none is skipped
         settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
         settings.put(StreamsConfig.consumerPrefix("max.poll.records"), 10);
+        if (given.has("settings")) {
+            given.get("settings").fields().forEachRemaining(each -> settings.put(each.getKey(), each.getValue().asText()));
+        }
         return settings;
     }
 }
