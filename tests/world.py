@@ -208,7 +208,9 @@ class Client:
     def ask(self, request: Message, version: int) -> Any:
         """Send a request whose answer comes at once."""
         number = self.send(request, version)
-        self.look()
+        if number not in self.look():
+            self._world.advance(0)  # it takes slices
+            self.look()
         assert number in self.answers, f"no answer to {request!r}; closing: {self.closing!r}"
         return self.answers[number]
 

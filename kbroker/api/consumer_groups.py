@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.authorization import Asking, Right, Special, Whole, for_each
 from kbroker.api.call import LATER
+from kbroker.api.coordinator_ready import once_loaded
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation, ResourceType
+from kbroker.broker.coordinator_types import GROUP as GROUP_COORDINATOR
 from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_groups import (
@@ -127,7 +129,16 @@ MEMBERS_NEED = (
 )
 DESCRIPTIONS_NEED = (for_each(Operation.DESCRIBE, GROUP, "group_ids", "groups", lambda group_id, call: group_id),)
 ROUTES = (
-    Route(68, ConsumerGroupHeartbeatRequest, 0, 1, consumer_group_heartbeat, _refuse_heartbeat, MEMBERS_NEED),
+    Route(
+        68,
+        ConsumerGroupHeartbeatRequest,
+        0,
+        1,
+        consumer_group_heartbeat,
+        _refuse_heartbeat,
+        MEMBERS_NEED,
+        before=once_loaded(GROUP_COORDINATOR, lambda request: request.group_id),
+    ),
     Route(
         69,
         ConsumerGroupDescribeRequest,

@@ -15,12 +15,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from kbroker.api.authorization import Asking, Hides, Right, Special, Whole, for_each, topic_name, with_items
-from kbroker.api.call import LATER, mutation_charge
+from kbroker.api.call import LATER
 from kbroker.api.chunks import in_pieces, in_portions, is_break, jointly
+from kbroker.api.coordinator_ready import once_loaded, once_there
 from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
 from kbroker.broker.authorizer import Operation, ResourceType
-from kbroker.broker.coordinator_types import COORDINATOR_TYPES, SHARE, create_if_missing, is_share_key
+from kbroker.broker.coordinator_types import COORDINATOR_TYPES, SHARE, is_share_key
+from kbroker.broker.coordinator_types import GROUP as GROUP_COORDINATOR
 from kbroker.broker.facts import Joint
 from kbroker.config.limits import (
     ELEMENTS_PER_REQUEST,
@@ -98,6 +100,16 @@ TOPIC_IDS_SINCE = 10  # OffsetCommit, OffsetFetch
 
 def find_coordinator(request: FindCoordinatorRequest, call: Call) -> Result:
     """The broker that leads the partition an id hashes to; the topic is made for the first one who asks."""
+    kind = COORDINATOR_TYPES.get(request.key_type)
+    if kind is None:
+        return _found_coordinators(request, call)
+    keys = [request.key] if call.version < BATCHED_SINCE else request.coordinator_keys
+    if kind is SHARE and (call.version < SHARE_SINCE or not any(map(is_share_key, keys))):
+        return _found_coordinators(request, call)  # refused, and nothing is made for them
+    return once_there(kind, keys, call, lambda: _found_coordinators(request, call))
+
+
+def _found_coordinators(request: FindCoordinatorRequest, call: Call) -> Result:
     if call.version < BATCHED_SINCE:
         found = _coordinator(request.key, request.key_type, call)
         return FindCoordinatorResponse(
@@ -124,9 +136,6 @@ def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
     kind, plane = COORDINATOR_TYPES.get(key_type), call.broker.plane
     if kind is None or (kind is SHARE and (call.version < SHARE_SINCE or not is_share_key(key))):
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST)
-    kind.prepare(plane)
-    if create_if_missing(kind.topic, plane, mutation_charge(call)):
-        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     state = plane.cache.partition(kind.topic, call.broker.coordinators[key_type].runtime.partition_of(key))
     node = plane.cache.node(state.leader, call.session.listener) if state is not None else None
     if state is None or node is None:
@@ -216,6 +225,11 @@ def offset_fetch(request: OffsetFetchRequest, call: Call) -> Result:
     if call.version < MANY_GROUPS_SINCE:
         return _fetch_one(request, call)
     return _fetch_many(request, call)
+
+
+def _first_group(request: OffsetFetchRequest) -> str | None:
+    """The group whose shard is waited for; of several it is the first, as many clients have one."""
+    return request.groups[0].group_id if request.groups else request.group_id or None
 
 
 def _fetch_many(request: OffsetFetchRequest, call: Call) -> InSlices:
@@ -642,9 +656,28 @@ _refuse_to_list = _with_code(lambda code: ListGroupsResponse(error_code=code, gr
 _refuse_offset_delete = _with_code(lambda code: OffsetDeleteResponse(error_code=code, topics=[]))
 ROUTES = (
     Route(8, OffsetCommitRequest, 0, 10, offset_commit, _refuse_commit, COMMITS_NEED, elements=OFFSETS_PER_COMMIT),
-    Route(9, OffsetFetchRequest, 0, 10, offset_fetch, _refuse_offset_fetch, FETCHES_NEED, elements=MANY),
+    Route(
+        9,
+        OffsetFetchRequest,
+        0,
+        10,
+        offset_fetch,
+        _refuse_offset_fetch,
+        FETCHES_NEED,
+        elements=MANY,
+        before=once_loaded(GROUP_COORDINATOR, _first_group),
+    ),
     Route(10, FindCoordinatorRequest, 0, 6, find_coordinator, _refuse_find, FINDERS_NEED, elements=MANY),
-    Route(11, JoinGroupRequest, 0, 9, join_group, _refuse_join, MEMBERS_NEED),
+    Route(
+        11,
+        JoinGroupRequest,
+        0,
+        9,
+        join_group,
+        _refuse_join,
+        MEMBERS_NEED,
+        before=once_loaded(GROUP_COORDINATOR, lambda request: request.group_id),
+    ),
     Route(12, HeartbeatRequest, 0, 4, heartbeat, _refuse_heartbeat, MEMBERS_NEED),
     Route(13, LeaveGroupRequest, 0, 5, leave_group, _refuse_leave, MEMBERS_NEED),
     Route(14, SyncGroupRequest, 0, 5, sync_group, _refuse_sync, SYNCS_NEED),

@@ -18,12 +18,14 @@ Kafka without an authorizer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from types import GeneratorType
+from typing import TYPE_CHECKING, cast
 
 from kbroker.api.authorization import Asking, Right, Special, for_each, once_touched, topic_name, with_items
 from kbroker.api.call import mutation_charge
 from kbroker.api.chunks import is_break
 from kbroker.api.routes import Route
+from kbroker.api.topic_ready import once_all_know, why_not_made
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.coordinator_types import topic_on_demand
 from kbroker.config.limits import (
@@ -58,13 +60,12 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from kbroker.api.authorization import Handle, Left, Refuse
-    from kbroker.api.call import Call, InSlices, Result
+    from kbroker.api.call import Call, InSlices, Result, Waiting
     from kbroker.controller.admin import Made, Pending
     from protocol.message import Message
     from protocol.messages.metadata import MetadataRequestTopic
 
 AUTO_CREATE_WAIT_MS = 1000
-MAY_BE_THERE = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
 
 NO_LEADER = -1
 NOT_ASKED = -(2**31)  # for authorized operations
@@ -138,7 +139,9 @@ def _create(request: MetadataRequest, call: Call, names: list[str], missing: lis
         yield
     waiting = AwaitTopics(request, call, names, creations)
     answer = waiting.answer(call.now_ms)
-    return waiting if answer is None else (yield from answer)
+    if isinstance(answer, GeneratorType):
+        return cast("Message", (yield from answer))
+    return cast("Message | Waiting", answer or waiting)
 
 
 class AwaitTopics:
@@ -161,14 +164,14 @@ class AwaitTopics:
         """The store's answers, and news of the topics."""
         return [*dict.fromkeys(self._creations.values()), *(TopicKey(name) for name in self._creations)]
 
-    def answer(self, now_ms: int) -> InSlices | None:
-        """Once every topic has leaders, or will not be there."""
+    def answer(self, now_ms: int) -> Result | None:
+        """Once every topic has leaders that all brokers know, or will not be there."""
         while self._open:
             name, creation = self._open[-1]
-            if not creation.is_over or (_why_not(name, creation) is None and self._may_still_come(name)):
+            if not creation.is_over or (why_not_made(name, creation) is None and self._may_still_come(name)):
                 return None
             self._open.pop()  # looked at once: there may be thousands, and each is a reason to look again
-        return self.expired(now_ms)
+        return once_all_know(self._call.broker.plane, self.deadline_ms, now_ms, lambda: self.expired(now_ms))
 
     def _may_still_come(self, name: str) -> bool:
         """Whether a topic has no leaders yet; one of its name that is being deleted is nothing to wait for."""
@@ -179,15 +182,9 @@ class AwaitTopics:
         """What is known now; a topic under way has no leader yet."""
         codes = {}
         for name, creation in self._creations.items():
-            error = _why_not(name, creation)
+            error = why_not_made(name, creation)
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE if error is None else error.code
         return _answer(self._request, self._call, self._names, [], codes)
-
-
-def _why_not(name: str, creation: Pending[Made]) -> KafkaError | None:
-    """Why a topic will not be there; that another client has just made it, or may have, is no reason."""
-    made = creation.error or (creation.value[name] if creation.value else None)
-    return made if isinstance(made, KafkaError) and made.code not in MAY_BE_THERE else None
 
 
 def _is_led(topic: TopicImage | None) -> bool:

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kbroker.api.authorization import Asking, Right, Special, Whole
+from kbroker.api.authorization import Asking, Right, Special, Whole, once_touched
 from kbroker.api.call import LATER
+from kbroker.api.coordinator_ready import once_loaded
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation, ResourceType
+from kbroker.broker.coordinator_types import TRANSACTION
 from kbroker.config.limits import TRANSACTIONAL_ID_LENGTH
 from kbroker.coordinator import Caller
 from kbroker.txn import Producer
@@ -54,11 +56,18 @@ def _for_transactions(request: InitProducerIdRequest, name: str, call: Call) -> 
     if not 0 < request.transaction_timeout_ms <= limit_ms:
         return _failure(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
     asker = None if request.producer_id == NO_ID else Producer(request.producer_id, request.producer_epoch)
-    caller = Caller(call.ticket, call.version, client_host=call.session.peer_host)
-    transactions = call.broker.transactions
-    effects = transactions.init(name, asker, request.transaction_timeout_ms, caller, call.now_ms)
-    transactions.runtime.carry_out(effects, call.now_ms)
-    return LATER
+
+    def with_an_id(request: InitProducerIdRequest, call: Call) -> Result:
+        caller = Caller(call.ticket, call.version, client_host=call.session.peer_host)
+        transactions = call.broker.transactions
+        effects = transactions.init(name, asker, request.transaction_timeout_ms, caller, call.now_ms)
+        transactions.runtime.carry_out(effects, call.now_ms)
+        return LATER
+
+    ids = call.broker.plane.producer_ids
+    if ids.are_there:
+        return with_an_id(request, call)
+    return once_touched(ids, STORE_PATIENCE_MS, request, call, with_an_id, _refuse)
 
 
 class AwaitId:
@@ -113,4 +122,15 @@ NEEDS = (
     Whole((Operation.WRITE,), ResourceType.TRANSACTIONAL_ID, lambda request: request.transactional_id),
     Special((Right(Operation.IDEMPOTENT_WRITE), Right(Operation.WRITE, ResourceType.TOPIC)), _ask_to_write),
 )
-ROUTES = (Route(22, InitProducerIdRequest, 0, 5, init_producer_id, _refuse, NEEDS),)
+ROUTES = (
+    Route(
+        22,
+        InitProducerIdRequest,
+        0,
+        5,
+        init_producer_id,
+        _refuse,
+        NEEDS,
+        before=once_loaded(TRANSACTION, lambda request: request.transactional_id),
+    ),
+)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.authorization import Right, Special, Whole, for_each
 from kbroker.api.call import LATER
+from kbroker.api.coordinator_ready import once_loaded
 from kbroker.api.routes import Route
 from kbroker.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbroker.broker.coordinator_types import GROUP as GROUP_COORDINATOR
 from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.controller.admin import NewTopic
 from kbroker.groups.streams.describe import describe as described
@@ -195,7 +197,16 @@ DESCRIBE_GROUPS = for_each(
 HEARTBEATS_NEED = (READ_GROUP, Special(DESCRIBE_TOPIC, _ask_for_topics))
 DESCRIPTIONS_NEED = (DESCRIBE_GROUPS, Special(DESCRIBE_TOPIC, _hide_topics))
 ROUTES = (
-    Route(88, StreamsGroupHeartbeatRequest, 0, 1, heartbeat, _refuse_heartbeat, HEARTBEATS_NEED),
+    Route(
+        88,
+        StreamsGroupHeartbeatRequest,
+        0,
+        1,
+        heartbeat,
+        _refuse_heartbeat,
+        HEARTBEATS_NEED,
+        before=once_loaded(GROUP_COORDINATOR, lambda request: request.group_id),
+    ),
     Route(
         89,
         StreamsGroupDescribeRequest,

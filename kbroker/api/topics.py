@@ -3,7 +3,8 @@
 Served: CreateTopics 0-7, DeleteTopics 0-6, CreatePartitions 0-3, ElectLeaders 0-2. A broker that is not the controller
 answers NOT_CONTROLLER. Each topic or partition succeeds or fails by itself. An answer leaves when the change shows in
 this broker's own image of the cluster, or at the request's timeout with REQUEST_TIMED_OUT for what does not show yet;
-with a timeout of 0 or less as soon as the change is written, and then with REQUEST_TIMED_OUT, as Kafka does.
+with a timeout of 0 or less as soon as the change is written, and then with REQUEST_TIMED_OUT, as Kafka does. A new
+topic or partition is told of once all live brokers know it (`topic_ready.py`), in three quarters of the timeout.
 
 Unlike Kafka: replicas of a new topic are never refused by a policy class. One request makes
 10,000 partitions at most (POLICY_VIOLATION), as with a metadata quorum. A replica assignment that names a partition
@@ -23,6 +24,7 @@ from kbroker.api.authorization import Asking, Right, Special, cluster, for_each,
 from kbroker.api.call import mutation_charge
 from kbroker.api.chunks import is_break
 from kbroker.api.routes import Route
+from kbroker.api.topic_ready import once_all_know
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Touched
 from kbroker.config import describe_topic
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Generator, Hashable, Mapping
 
     from kbroker.api.authorization import Left
-    from kbroker.api.call import Call, InSlices, Waiting
+    from kbroker.api.call import Call, InSlices, Result, Waiting
     from kbroker.broker.control_plane import ControlPlane
     from protocol.message import Message
 
@@ -87,10 +89,13 @@ STORE_PATIENCE_MS = 30_000  # how long a request without a timeout of its own wa
 class AwaitChange:
     """An admin request on its way: first into the store, then into this broker's image of the cluster.
 
-    seen: whether the change of a topic, once written, shows. answer_with: the response, given what shows.
+    seen: whether the change of a topic, once written, shows. answer_with: the response, given what shows. tell_all: the
+    control plane, where other brokers are to know it as well.
     """
 
-    __slots__ = ("_answer_with", "_pending", "_seen", "_shown", "_timeout_ms", "_topics", "_unseen", "deadline_ms")
+    __slots__ = (
+        "_answer_with", "_pending", "_seen", "_shown", "_tell_all", "_timeout_ms", "_topics", "_unseen", "deadline_ms",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -100,8 +105,10 @@ class AwaitChange:
         answer_with: Callable[[set[str]], Message | InSlices],
         timeout_ms: int,
         now_ms: int,
+        tell_all: ControlPlane | None = None,
     ) -> None:
         self._pending = pending
+        self._tell_all = tell_all
         self._topics = list(topics)
         self._seen = seen
         self._answer_with = answer_with
@@ -115,8 +122,8 @@ class AwaitChange:
         """The store's answer, and news of the topics."""
         return [self._pending, *(TopicKey(topic) for topic in self._topics)]
 
-    def answer(self, now_ms: int) -> Message | InSlices | None:
-        """Once the change shows for every topic that has one."""
+    def answer(self, now_ms: int) -> Result | None:
+        """Once the change shows for every topic that has one, and other brokers have heard of it."""
         if not self._pending.is_over:
             return None
         if self._unseen is None:
@@ -126,7 +133,10 @@ class AwaitChange:
             if not self._seen(unseen[-1]):
                 return None
             self._shown.add(unseen.pop())
-        return self._answer_with(self._shown)
+        if self._tell_all is None or not self._shown:
+            return self._answer_with(self._shown)
+        soon_enough_ms = self.deadline_ms - self._timeout_ms // 4  # the client hears of it before it gives up
+        return once_all_know(self._tell_all, soon_enough_ms, now_ms, lambda: self._answer_with(self._shown))
 
     def expired(self, now_ms: int) -> Message | InSlices:
         """With what shows now."""
@@ -230,7 +240,7 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> InSlices:
 
     timeout_ms = 0 if request.validate_only else request.timeout_ms
     waiting = AwaitChange(
-        pending, wanted, lambda name: _has_leaders(plane, pending, name), answer_with, timeout_ms, call.now_ms
+        pending, wanted, lambda name: _has_leaders(plane, pending, name), answer_with, timeout_ms, call.now_ms, plane
     )
     return (yield from _awaited(waiting, call.now_ms))
 
@@ -417,7 +427,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> InSlices:
         return all(index in image.partitions and image.partitions[index].leader >= 0 for index in range(total))
 
     timeout_ms = 0 if request.validate_only else request.timeout_ms
-    waiting = AwaitChange(pending, wanted, seen, answer_with, timeout_ms, call.now_ms)
+    waiting = AwaitChange(pending, wanted, seen, answer_with, timeout_ms, call.now_ms, plane)
     return (yield from _awaited(waiting, call.now_ms))
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.config import BrokerConfig
-    from kbroker.controller.admin import Charge
+    from kbroker.controller.admin import Charge, Made, Pending
     from kbroker.coordinator import Runtime, Shard, TopicStore
     from kbroker.metadata.cache import MetadataCache
     from kbroker.metadata.configs import Configs
@@ -224,8 +224,13 @@ def create_if_missing(name: str, plane: ControlPlane, charge: Charge | None = No
     """
     if name in plane.cache.topics:
         return False
-    plane.admin.auto_create([topic_on_demand(name, plane.configs.broker)], charge)
+    auto_create(name, plane, charge)
     return True
+
+
+def auto_create(name: str, plane: ControlPlane, charge: Charge | None = None) -> Pending[Made]:
+    """Have a coordinator's topic created; what comes of it. charge: as of `create_if_missing`."""
+    return plane.admin.auto_create([topic_on_demand(name, plane.configs.broker)], charge)[name]
 
 
 def topic_on_demand(name: str, config: BrokerConfig) -> NewTopic:

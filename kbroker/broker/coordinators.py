@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kbroker.broker.coordinator_types import Parts
-from kbroker.broker.facts import PartialAnswer, Reply
+from kbroker.broker.facts import PartialAnswer, Reply, Touched
 from kbroker.coordinator import Runtime, TopicStore
 from kbroker.metadata.cache import MetadataDelta
 from kbroker.metadata.store import decode_topic, topic_path
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     Run = Callable[[Procedure["Counted"], Callable[["Counted"], None], Callable[[Exception], None]], None]
 
 log = logging.getLogger("kbroker.coordinator")
+
+
+class CoordinatorKey(NamedTuple):
+    """What a request watches that waits for a coordinator: its shards are loaded, its topic's partitions counted."""
+
+    topic: str
 
 
 class Counted(NamedTuple):
@@ -160,6 +166,7 @@ class LateCoordinator(CoordinatorPart):
             self._happened,
             scheduler,
             carry,
+            lambda: tell(Touched([CoordinatorKey(kind.topic)])),
         )
         super().__init__(runtime, plane.cache, plane.run)
         self._kind = kind

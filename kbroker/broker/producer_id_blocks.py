@@ -47,6 +47,12 @@ class ProducerIds:
         self._blocks[0] = block[1:]
         return block[0]
 
+    @property
+    def are_there(self) -> bool:
+        """Whether `take` has one now; if not, look again when this object is touched."""
+        self.prepare()
+        return bool(self._blocks)
+
     def prepare(self) -> None:
         """Claim a block if few ids are left: a producer is about to ask for one."""
         while self._blocks and not self._blocks[0]:

@@ -17,6 +17,7 @@ from typing import TypeAlias
 from kbroker.controller.context import Context, TopicPartition
 from kbroker.metadata.cache import LEADER_DURING_DELETE
 from kbroker.metadata.store import NO_LEADER, LeaderIsr
+from kbroker.timing import Touched
 from protocol.messages.control import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -54,12 +55,20 @@ class ControlLineClosed(NamedTuple):
     broker_id: int
 
 
+class AnsweredKey(NamedTuple):
+    """What waits for a broker's answer watches. number: of the request, among all that were ever put in its line."""
+
+    broker_id: int
+    number: int
+
+
 class ControllerChannelManager:
     """A line of requests for each live broker."""
 
-    def __init__(self, tell: Callable[[ControlRequestDue | ControlLineClosed], None]) -> None:
-        """tell: told when a line has another head, or is gone."""
+    def __init__(self, tell: Callable[[ControlRequestDue | ControlLineClosed | Touched], None]) -> None:
+        """tell: told when a line has another head, or is gone, and what was answered."""
         self._lines: dict[int, deque[ControlRequest]] = {}
+        self._count: dict[int, int] = {}  # of requests that were put, by broker; it outlives the line
         self._tell = tell
 
     def open(self, broker_id: int) -> None:
@@ -68,8 +77,13 @@ class ControllerChannelManager:
 
     def close(self, broker_id: int) -> None:
         """A broker is gone, and what was to be sent to it with it."""
-        if self._lines.pop(broker_id, None) is not None:
-            self._tell(ControlLineClosed(broker_id))
+        line = self._lines.pop(broker_id, None)
+        if line is None:
+            return
+        self._tell(ControlLineClosed(broker_id))
+        if line:
+            last = self._count[broker_id]
+            self._tell(Touched([AnsweredKey(broker_id, last - before) for before in range(len(line))]))
 
     def clear(self) -> None:
         """This controller's epoch is over."""
@@ -81,6 +95,7 @@ class ControllerChannelManager:
         line = self._lines.get(broker_id)
         if line is not None:
             line.append(request)
+            self._count[broker_id] = self._count.get(broker_id, 0) + 1
             if len(line) == 1:
                 self._tell(ControlRequestDue(broker_id))
 
@@ -95,9 +110,19 @@ class ControllerChannelManager:
         if not line or line[0] is not request:
             return False
         line.popleft()
+        self._tell(Touched([AnsweredKey(broker_id, self._count[broker_id] - len(line))]))
         if line:
             self._tell(ControlRequestDue(broker_id))
         return True
+
+    def unanswered(self) -> list[AnsweredKey]:
+        """The last request of each broker that has one in line: with them, all brokers know what was put before now."""
+        return [AnsweredKey(broker_id, self._count[broker_id]) for broker_id, line in self._lines.items() if line]
+
+    def is_answered(self, key: AnsweredKey) -> bool:
+        """Whether a request was answered, or will not be: its broker is gone."""
+        line = self._lines.get(key.broker_id)
+        return not line or self._count[key.broker_id] - len(line) >= key.number
 
     @property
     def is_followed(self) -> bool:

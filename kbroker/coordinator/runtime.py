@@ -56,8 +56,9 @@ class Runtime(Generic[S]):
     """The shards of one coordinator topic.
 
     make: a shard for (partition, leader epoch). answer: takes each Reply, in order. happened: takes what an operator
-    wants to know. carry: does what an effect carries that only this coordinator knows. partitions: of the topic, over
-    which keys are spread; 0 until `resize` says it.
+    wants to know. carry: does what an effect carries that only this coordinator knows. settled: told when a shard is
+    loaded or gone, or the partitions are counted. partitions: of the topic, over which keys are spread; 0 until
+    `resize` says it.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Runtime(Generic[S]):
         happened: Callable[[Happened], None],
         scheduler: Scheduler,
         carry: Callable[[Any, int], None] | None = None,
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
         self.topic = topic
         self.partitions = 0
@@ -78,6 +80,7 @@ class Runtime(Generic[S]):
         self._answer = answer
         self._happened = happened
         self._carry = carry
+        self._settled = settled
         self._timers: KeyedAlarms[TimerKey] = scheduler.alarms_by_key(self._rings)
         self._next_slice = scheduler.alarm(self._load_slice)
         self._led: dict[int, tuple[Partition, int]] = {}  # by index: whose log has its state; the epoch last told
@@ -96,6 +99,7 @@ class Runtime(Generic[S]):
         self.partitions = partitions
         for shard in self.shards.values():
             self._report_misplaced(shard)
+        self._settled()
 
     def find(self, key: str) -> S | ErrorCode:
         """The shard of a group or transactional id, or why it cannot be asked here."""
@@ -103,6 +107,13 @@ class Runtime(Generic[S]):
         if shard is None:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if shard.loading else shard
+
+    def is_loading(self, key: str) -> bool:
+        """Whether the shard of a group or transactional id is here, or may be, and cannot be asked yet."""
+        if not self.partitions:
+            return bool(self.shards)  # they are being counted
+        shard = self.shards.get(partition_for(key, self.partitions))
+        return shard is not None and shard.loading
 
     def _report_misplaced(self, shard: S) -> None:
         """Log what a shard holds of keys that belong to another one: the topic had another number of partitions."""
@@ -250,6 +261,7 @@ class Runtime(Generic[S]):
         turn = shard.turn(now_ms)
         shard.drop(turn, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.carry_out(turn.effects, now_ms)
+        self._settled()
 
     # --- loading
 
@@ -311,6 +323,7 @@ class Runtime(Generic[S]):
         for delta in shard.unheard:
             self._tell_image(shard, delta, now_ms)
         shard.unheard.clear()
+        self._settled()
 
     def _stop_loading(self, error: RecordError, now_ms: int) -> None:
         log.error("%s-%d: stopped loading at %s", self.topic, self._loading[0].shard.partition, error)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.api.coordinator_ready import READY_WAIT_MS
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.coordinator import Caller
 from kbroker.coordinator.store import SLICE_BYTES
@@ -58,7 +59,6 @@ def world() -> World:
     world = World(offsets_topic_num_partitions="3")
     world.create("t", partitions=2)
     world.client().ask(FindCoordinatorRequest(key=GROUP), 3)
-    world.advance(10)
     return world
 
 
@@ -125,12 +125,35 @@ def groups_log(world: World) -> Log:
 
 
 @pytest.mark.parametrize("key_type", [0, 1])
-def test_nobody_on_the_connection_waits_while_the_coordinators_topic_is_made(key_type: int) -> None:
-    client = World(offsets_topic_num_partitions="50", transaction_state_log_num_partitions="50").client()
-    first = client.start(FindCoordinatorRequest(key=GROUP, key_type=key_type), 3)  # nothing under way goes on
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_first_one_to_ask_is_answered_when_the_topic_is_there(key_type: int, version: int) -> None:
+    world = World(offsets_topic_num_partitions="50", transaction_state_log_num_partitions="50")
+    client = world.client()
+    asked = {"key": GROUP} if version == 3 else {"coordinator_keys": [GROUP]}
+    request = FindCoordinatorRequest(key_type=key_type, **asked)  # type: ignore[arg-type]
+    first = client.start(request, version)  # nothing under way goes on
     second = client.start(ApiVersionsRequest(), 2)
+    assert client.look() == {}
+    world.advance(0)
     answers = client.look()
-    assert (answers[first].error_code, answers[second].error_code) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, 0)
+    found = answers[first] if version == 3 else answers[first].coordinators[0]
+    assert (found.error_code, found.node_id, answers[second].error_code) == (0, 1, 0)
+    if key_type == 0:
+        assert not world.broker.groups.runtime.is_loading(GROUP)
+
+
+def test_who_waits_for_the_coordinators_topic_for_too_long_asks_again() -> None:
+    world = World()
+    client = world.client()
+    first = client.start(FindCoordinatorRequest(key=GROUP), 3)
+    world.clock.advance(READY_WAIT_MS)  # and the store has not answered yet
+    world.core.step(EXPIRED, world.clock.now_ms())
+    assert client.look()[first].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_coordinators_topic_that_cannot_be_made_is_waited_for_by_none() -> None:
+    client = World(offsets_topic_replication_factor="3").client()
+    assert client.ask(FindCoordinatorRequest(key=GROUP), 3).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -140,15 +163,6 @@ def test_every_version_finds_this_broker(client: Client, version: int) -> None:
     else:
         (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=[GROUP]), version).coordinators
     assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "localhost", 9092)
-
-
-def test_the_first_one_to_ask_makes_the_topic_and_asks_again() -> None:
-    world = World(offsets_topic_num_partitions="3")
-    client = world.client()
-    assert client.ask(FindCoordinatorRequest(key=GROUP), 3).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    world.advance(10)
-    assert client.ask(FindCoordinatorRequest(key=GROUP), 3).error_code == 0
-    assert len(world.plane.cache.topics["__consumer_offsets"].partitions) == 3
 
 
 def test_clients_may_not_write_to_the_groups_topic(client: Client) -> None:
@@ -367,13 +381,29 @@ def test_groups_are_loaded_again_by_a_leader_that_was_a_follower(world: World, c
     assert commit(client, 8, joined=joined) == 0
 
 
+def test_who_begins_while_a_group_s_partition_is_loaded_is_answered_when_it_is(world: World, client: Client) -> None:
+    commit(client, 7)
+    world.stop()
+    world.disk.restart(power_loss=False)
+    world.start()  # no time has passed: nothing is loaded yet
+    asks, joins = world.client(), world.client()
+    request = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+    asked, joined = asks.send(request, 7), joins.send(join_request(), 7)
+    assert (asks.look(), joins.look()) == ({}, {})
+    world.advance(0)
+    assert asks.look()[asked].topics[0].partitions[0].committed_offset == 7
+    assert joins.look()[joined].error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
 def test_a_group_is_refused_while_its_partition_is_loaded(world: World, client: Client) -> None:
     commit(client, 7)
     world.stop()
     world.disk.restart(power_loss=False)
     world.start()  # no time has passed: nothing is loaded yet
-    request = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
-    assert world.client().ask(request, 7).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    request = commit_request(8)
+    refused = world.client()
+    number = refused.send(request, 8)
+    assert refused.look()[number].topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     world.advance(100)
     assert committed(world.client()) == 7
 
@@ -384,8 +414,11 @@ def test_a_disk_that_takes_its_time_over_a_group_s_partition_holds_up_no_other(w
     world.disk_is_busy = True
     world.advance(10_000)
     request = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
-    loading = world.client().ask(request, 7).error_code
+    waits = world.client()
+    number = waits.send(request, 7)
     other = produced(world.client().ask(produce(b"v"), 9)).error_code
+    world.advance(READY_WAIT_MS)
+    loading = waits.look()[number].error_code
     world.disk_is_busy = False
     world.advance(100)
     assert (loading, other, committed(world.client())) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0, 7)

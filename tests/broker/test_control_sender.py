@@ -14,6 +14,7 @@ from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.requester import Requester
 from kbroker.metadata.store import BrokerInfo
+from kbroker.timing import Touched
 from protocol.messages.control import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -67,7 +68,7 @@ class Bench:
                 if isinstance(fact, ControlAnswer):
                     self.answers.append(fact)
                     self.channels.answered(fact.broker_id, fact.request)
-                else:
+                elif not isinstance(fact, Touched):  # that is for the core
                     self.handlers[type(fact)](fact, 0)
             self.net.settle()
 
