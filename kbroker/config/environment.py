@@ -26,7 +26,7 @@ OF_INSTALLATIONS = frozenset(("KAFKA_VERSION", "KAFKA_HOME", "KAFKA_DATA_DIR"))
 
 _FOR_JAVA = "it is for a Java virtual machine, and there is none here"
 _FOR_LOG4J = "--log-level says what is logged"
-_FOR_LOGINS = "there is no SASL or access control yet"
+_FOR_LOGINS = "logins are sasl.enabled.mechanisms, listener.name.NAME.plain.sasl.jaas.config and kbroker users"
 _FOR_QUORUM = "there is no metadata quorum"
 _FOR_TOPICS = "kbroker topics --create makes topics"
 _FOR_SERVICES = "Kubernetes sets it for a service of that name"

@@ -163,7 +163,8 @@ def test_variables_of_images_without_a_meaning_here_are_told_with_the_reason() -
     }
     assert from_environment(environment) == {}
     assert unheeded(environment) == [
-        "KAFKA_CLIENT_PASSWORDS: has no effect: there is no SASL or access control yet (environment)",
+        "KAFKA_CLIENT_PASSWORDS: has no effect: logins are sasl.enabled.mechanisms,"
+        " listener.name.NAME.plain.sasl.jaas.config and kbroker users (environment)",
         "KAFKA_CREATE_TOPICS: has no effect: kbroker topics --create makes topics (environment)",
         "KAFKA_ENABLE_KRAFT: has no effect: there is no metadata quorum (environment)",
         "KAFKA_HEAP_OPTS, KAFKA_JMX_PORT: has no effect: it is for a Java virtual machine, and there is none here"

@@ -36,8 +36,10 @@ ZXID_GAP = 1 << 20  # more than transactions can fail, and so are not written do
 class MetadataServer:
     """A listening server. port: where. tree: what it holds, for its owner to look at."""
 
-    def __init__(self, loop: Loop, path: str, *, port: int = 0, failed: Callable[[OSError], object]) -> None:
-        """Open the file, made if missing, and listen on the loopback. port: 0 for any free one.
+    def __init__(
+        self, loop: Loop, path: str, *, host: str = HOST, port: int = 0, failed: Callable[[OSError], object]
+    ) -> None:
+        """Open the file, made if missing, and listen. host: "" for every interface. port: 0 for any free one.
 
         failed: told once if the file cannot be written any more; no client is answered from then on.
         Raises: OSError: the file cannot be used, the port is taken.
@@ -51,7 +53,7 @@ class MetadataServer:
         self._wires: dict[Connection, _Wire] = {}
         self._is_settling = self._is_broken = self._is_deaf = False
         try:
-            self._listening = socket.create_server((HOST, port), backlog=BACKLOG)
+            self._listening = socket.create_server((host, port), backlog=BACKLOG)
         except OSError:
             self._file.abandon()
             raise
