@@ -15,7 +15,7 @@ from typing import Any
 from kbroker.config import broker, topic
 from kbroker.config.broker import BrokerConfig
 from kbroker.config.given import ConfigError, Given
-from kbroker.config.listeners import listeners_after
+from kbroker.config.listeners import listeners_after, resolve_listeners
 from kbroker.config.settings import ConfigType, Dynamic, Setting, Value
 from kbroker.config.topic import TopicConfig
 from protocol.namedtuple import NamedTuple
@@ -102,8 +102,8 @@ class BrokerLayers(NamedTuple):
 def resolve_broker(layers: BrokerLayers) -> BrokerConfig:
     """The broker's settings. Raises: ConfigError with a line for every bad value, then for every contradiction."""
     texts: dict[str, str] = {}
-    for _, values in reversed(list(layers.by_strength())):
-        texts |= {key: text for key, text in values.items() if key in BrokerConfig.KEYS}
+    for source, values in reversed(list(layers.by_strength())):
+        texts |= {key: text for key, text in values.items() if key in BrokerConfig.KEYS and counts(key, source)}
     explicit = _parse(BrokerConfig.KEYS, texts, {key: given.where for key, given in layers.static.items()})
     config = BrokerConfig({key: _broker_value(each, explicit) for key, each in BrokerConfig.KEYS.items()})
     faults = broker.contradictions(config) + _quorums(config)
@@ -122,6 +122,24 @@ PER_MECHANISM = (
     "connections.max.reauth.ms",
 )  # fmt: skip
 """What a mechanism of a listener may have of its own, behind `listener.name.NAME.MECHANISM.`."""
+
+
+def counts(key: str, source: Source) -> bool:
+    """Whether a value counts that was set there: what is read only, and how a listener's clients log in, is the file's.
+
+    A client that may alter settings would else let in whom it wants, or have any function of Python called.
+    """
+    if source not in (Source.DYNAMIC_BROKER_CONFIG, Source.DYNAMIC_DEFAULT_BROKER_CONFIG):
+        return True
+    base = key
+    if key.startswith("listener.name."):
+        base = key.split(".", 3)[-1]
+        mechanism, _, of_mechanism = base.partition(".")
+        base = of_mechanism if mechanism in MECHANISMS else base
+        if base.startswith("sasl."):
+            return False
+    known = BrokerConfig.KEYS.get(base)
+    return known is None or known.dynamic is not Dynamic.READ_ONLY
 
 
 def may_be_a_listeners(key: str) -> bool:
@@ -153,7 +171,7 @@ def resolve_listener(layers: BrokerLayers, listener: str) -> ListenerConfig:
     for source, values in reversed(list(layers.by_strength())):
         for key, text in values.items():
             base = key.removeprefix(prefix)
-            if base != key and may_be_a_listeners(base):
+            if base != key and may_be_a_listeners(base) and counts(key, source):
                 place = layers.static[key].where if source is Source.STATIC_BROKER_CONFIG else "dynamic"
                 own[base] = Given(text, place)
     config = resolve_broker(layers)
@@ -297,6 +315,7 @@ def check_broker(changes: Mapping[str, str], layers: BrokerLayers, *, per_broker
     from kbroker.config import foreign  # only a change pays for loading it
 
     faults = [fault for key in changes if (fault := _why_fixed(key, per_broker=per_broker))]
+    faults += _fixed_of_listeners(changes, layers)
     bases = {foreign.base_of(key): text for key, text in changes.items()}
     illegal = _illegal(foreign.KNOWN, {**bases, **changes})
     if illegal:
@@ -309,6 +328,30 @@ def check_broker(changes: Mapping[str, str], layers: BrokerLayers, *, per_broker
         return faults + _leaps(before, after)
     except ConfigError as error:
         return faults + error.lines
+
+
+def _fixed_of_listeners(changes: Mapping[str, str], layers: BrokerLayers) -> list[str]:
+    """A line for each change of what a listener keeps while the broker runs; in Apache's words."""
+    from kbroker.config import foreign
+
+    before = {**layers.dynamic_default, **layers.dynamic_broker}
+    new = [key for key, text in changes.items() if key.startswith("listener.name.") and before.get(key) != text]
+    if not new:
+        return []
+    there = {each.name.lower(): each.name for each in resolve_listeners(resolve_broker(layers)).bound}
+    lines = []
+    for key in new:
+        name, base = key.split(".", 3)[2], foreign.base_of(key)
+        known = BrokerConfig.KEYS.get(base)
+        may_change = base in foreign.FOR_ALL_LISTENERS or (
+            known is not None and base.startswith("ssl.") and known.dynamic is not Dynamic.READ_ONLY
+        )
+        if name in there and not may_change:
+            lines.append(
+                f"Configs cannot be updated dynamically for existing listener ListenerName({there[name]}), "
+                f"restart broker or create a new listener for update: {key}"
+            )
+    return lines
 
 
 RESIZED_BY_STEPS = (

@@ -81,10 +81,9 @@ def sasl_config(layers: BrokerLayers, listener: str) -> SaslConfig:
 
 def _mechanism(layers: BrokerLayers, of_listener: ListenerConfig, name: str) -> MechanismConfig:
     config, prefix = of_listener.config, f"{listener_prefix(of_listener.listener)}{name.lower()}."
-    texts: dict[str, str] = {}
-    for _, values in reversed(list(layers.by_strength())):
-        texts |= {key.removeprefix(prefix): text for key, text in values.items() if key.startswith(prefix)}
-    module = module_of(f"{prefix}sasl.jaas.config", texts.get("sasl.jaas.config") or config.sasl_jaas_config)
+    texts = {key.removeprefix(prefix): given.text for key, given in layers.static.items() if key.startswith(prefix)}
+    for_all = layers.static.get("sasl.jaas.config")  # from the file alone, as all that says who may log in
+    module = module_of(f"{prefix}sasl.jaas.config", texts.get("sasl.jaas.config") or (for_all and for_all.text))
     callback = texts.get("sasl.server.callback.handler.class", config.sasl_server_callback_handler_class) or ""
     if ":" not in callback:
         callback = callback.rpartition(".")[2]
@@ -154,9 +153,7 @@ def peer_login(layers: BrokerLayers, listener: str) -> PeerLogin:
         allowed = f"{', '.join(BETWEEN_BROKERS)}, for listener {listener}"
         raise ConfigError([f"sasl.mechanism.inter.broker.protocol={mechanism}: allowed: {allowed}"])
     prefix = f"{listener_prefix(listener)}{mechanism.lower()}."
-    texts: dict[str, str] = {}
-    for _, values in reversed(list(layers.by_strength())):
-        texts |= {key.removeprefix(prefix): text for key, text in values.items() if key.startswith(prefix)}
+    texts = {key.removeprefix(prefix): given.text for key, given in layers.static.items() if key.startswith(prefix)}
     if mechanism == OAUTHBEARER:
         source = texts.get("sasl.login.callback.handler.class", config.sasl_login_callback_handler_class) or ""
         if ":" not in source:
