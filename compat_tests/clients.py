@@ -154,6 +154,10 @@ CLIENTS = (
     Client("Java", "4.3.0", _java("4.3.0")),
 )
 
+JAVA_4_4 = Client("Java", "4.4.0", _java("4.4.0"))
+SPEAK_KIP_848 = (LIBRDKAFKA, JAVA_4_4)
+"""Clients that know groups whose coordinator assigns."""
+
 
 @contextmanager
 def running(address: str, folder: Path, *clients: Client) -> Iterator[list[Driver]]:
@@ -318,7 +322,10 @@ class Driver:
     def join(
         self, member: str, group: str, topics: Sequence[str], strategy: str = "range", instance: str | None = None
     ) -> None:
-        """Make a consumer, called `member` from here on, that subscribes in a group and starts at the earliest."""
+        """Make a consumer, called `member` from here on, that subscribes in a group and starts at the earliest.
+
+        strategy: `consumer` for a group whose coordinator assigns (KIP-848).
+        """
         arguments = {"topics": list(topics), "strategy": strategy, "instance": instance}
         self._call("join", member=member, group=group, **arguments)
 
@@ -383,6 +390,10 @@ class Driver:
         """End the program."""
         self._process.kill()
         self._process.wait()
+
+    def kill(self) -> None:
+        """End the program at once, as a crash would."""
+        self._process.kill()
 
     @property
     def alive(self) -> bool:

@@ -331,8 +331,12 @@ public class JavaDriver {
         Properties settings = new Properties();
         settings.put("group.id", group);
         settings.put("auto.offset.reset", "earliest");
-        settings.put("heartbeat.interval.ms", "500");
-        settings.put("partition.assignment.strategy", STRATEGIES.get(given.get("strategy").asText()));
+        if (given.get("strategy").asText().equals("consumer")) {
+            settings.put("group.protocol", "consumer");  // the coordinator assigns, and says how often to send heartbeats
+        } else {
+            settings.put("heartbeat.interval.ms", "500");
+            settings.put("partition.assignment.strategy", STRATEGIES.get(given.get("strategy").asText()));
+        }
         if (!given.get("instance").isNull()) settings.put("group.instance.id", given.get("instance").asText());
         List<String> topics = new ArrayList<>();
         given.get("topics").forEach(topic -> topics.add(topic.asText()));

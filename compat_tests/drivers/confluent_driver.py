@@ -215,6 +215,8 @@ class Operations:
 
     def join(self, member: str, group: str, topics: list[str], strategy: str, instance: str | None) -> None:
         settings = {"partition.assignment.strategy": STRATEGIES.get(strategy, strategy)}
+        if strategy == "consumer":
+            settings = {"group.protocol": "consumer"}  # the coordinator assigns
         if instance:
             settings["group.instance.id"] = instance
         self.members[member] = self._consumer(group, **settings)
