@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -85,9 +86,15 @@ def write(reference: Driver, random: Random, counts: Counter[str]) -> None:
     reference.produce(SOURCE, records, idempotent=True)
 
 
+def has_read(reference: Driver, lines: int) -> bool:
+    """Whether the application has read, and committed, so many lines."""
+    return read(reference) >= lines
+
+
 def check_counts(reference: Driver, counts: Counter[str]) -> None:
-    """The committed output of a word that came n times is 1 to n, each once and in order."""
-    seen = reference.read_committed(TOPIC, counts.total() + 1, wait_ms=10_000)
+    """The committed output of a word that came n times is 1 to n, each once and in order. Waits for the last."""
+    eventually(lambda: len(reference.read_committed(TOPIC, counts.total(), wait_ms=10_000)) >= counts.total(), 120)
+    seen = reference.read_committed(TOPIC, counts.total() + 1, wait_ms=5_000)
     found: dict[str, list[int]] = {word: [] for word in WORDS}
     for word, _, count in (value.partition(" ") for value in seen):
         found[word].append(int(count))
@@ -128,7 +135,7 @@ def test_every_word_is_counted_once_while_instances_and_the_broker_are_killed(
                 write(reference, random, counts)
                 lines += LINES
                 enough = lines - random.randrange(1, LINES)
-                eventually(lambda enough=enough: read(reference) >= enough, within_s=90)
+                eventually(partial(has_read, reference, enough), within_s=90)
                 if turn % 2:
                     broker.kill()
                     broker.start()

@@ -120,7 +120,7 @@ class _Assignment:
             task: [member for *_, member in sorted(found, key=lambda each: each[:2])]
             for task, found in candidates.items()
         }
-        ordered = java_order(self._processes, len(members))
+        ordered = java_order_of_computed((member.process_id for member in members), len(members))
         self._in_order = [self._processes[process_id] for process_id in ordered]
 
     # -- active tasks
@@ -284,18 +284,34 @@ class _Queue(Generic[T]):
         heap[at] = item
 
 
-def java_order(keys: Iterable[str], capacity: int = 16) -> list[str]:
-    """Strings in the order in which a java.util.HashMap goes through them, that was made for `capacity` of them.
+def java_order(keys: Iterable[str]) -> list[str]:
+    """Strings in the order in which a java.util.HashMap goes through them that they were put into.
 
     Equal to Java's unless nine of them share a bucket.
     """
     keys = list(keys)
-    size = 1
-    while size < capacity:
-        size *= 2
+    size = 16
     while len(keys) > size * 0.75:
         size *= 2
     return sorted(keys, key=lambda key: _bucket(key) & (size - 1))
+
+
+def java_order_of_computed(keys: Iterable[str], capacity: int) -> list[str]:
+    """As java_order, for a table made for `capacity` keys whose values computeIfAbsent puts there, key by key.
+
+    That grows the table one key later than put does, and puts a key before those of its bucket. keys: in the order of
+    the calls; any may come again.
+    """
+    size = 1
+    while size < capacity:
+        size *= 2
+    found: dict[str, None] = {}
+    for key in keys:
+        if len(found) > int(size * 0.75):
+            size *= 2
+        found[key] = None
+    newest_first = list(reversed(found))
+    return sorted(newest_first, key=lambda key: _bucket(key) & (size - 1))
 
 
 def _bucket(key: str) -> int:

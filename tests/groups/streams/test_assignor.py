@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from kbroker.groups.streams.assignor import Member, SubtopologyTasks, assign, java_order
+from kbroker.groups.streams.assignor import Member, SubtopologyTasks, assign, java_order, java_order_of_computed
 from kbroker.groups.streams.tasks import Task, Tasks
 
 
@@ -86,3 +86,9 @@ def test_every_task_is_active_once_and_loads_are_even(seed: int) -> None:
 
 def test_keys_come_in_the_order_of_a_hash_table_of_java() -> None:
     assert java_order(["two", "three", "one"]) == ["one", "two", "three"]
+
+
+def test_keys_that_are_computed_come_in_an_order_of_their_own() -> None:
+    """Both share the bucket of a table for two, until a key comes again and finds the table full."""
+    assert java_order_of_computed(["two", "one"], 2) == ["one", "two"]
+    assert java_order_of_computed(["two", "one", "two"], 2) == ["two", "one"]
