@@ -144,7 +144,7 @@ def test_every_word_is_counted_once_while_instances_and_the_broker_are_killed(
                     both.kill(number)
                     both.start(number)
             eventually(lambda: read(reference) == lines, within_s=90)
-        check_counts(reference, counts)
+            check_counts(reference, counts)
 
 
 @pytest.mark.quick
