@@ -8,8 +8,11 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, speaks_to_cluster
+from kbroker.cli._own_requests import ask
 from kbroker.cli._tables import show_done, show_json, show_table
+from protocol.apis import BY_KEY
 from protocol.errors import ErrorCode
+from protocol.messages.handshake import ApiVersionsRequest
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
@@ -119,11 +122,17 @@ def _directories(brokers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _api_versions(admin: KafkaAdminClient, *, as_json: bool) -> None:
+    served = ask(admin, ApiVersionsRequest(client_software_name="kbroker", client_software_version="1")).api_keys
     rows = [
-        {"key": int(api), "api": api.name, "min": first, "max": last}
-        for api, (first, last) in sorted(admin.api_versions().items())
+        {"key": each.api_key, "api": _name(each.api_key), "min": each.min_version, "max": each.max_version}
+        for each in sorted(served, key=lambda each: each.api_key)
     ]
     if as_json:
         show_json(rows)
     else:
         show_table(("key", "api", "min", "max"), rows)
+
+
+def _name(api_key: int) -> str:
+    """An API's name; its number where it is of a Kafka newer than what is known here."""
+    return BY_KEY[api_key].name if api_key in BY_KEY else str(api_key)

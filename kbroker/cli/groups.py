@@ -1,4 +1,4 @@
-"""`kbroker groups`: consumer groups, their members, offsets and lag. Options are those of kafka-consumer-groups.sh.
+"""`kbroker groups`: groups of all kinds, members, offsets and lag. Options are those of kafka-consumer-groups.sh.
 
 Offsets are reset for groups without members, by the specification that the options give; without --execute it is only
 shown what would be done, as Apache's tool has it.
@@ -14,6 +14,7 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, fault_of, once_coordinated, said_by_broker, speaks_to_cluster
+from kbroker.cli._groups import CLASSIC, DEAD, SHARE, Group, described
 from kbroker.cli._offsets import SPECIFICATIONS, Offsets, Reset, resets
 from kbroker.cli._tables import show_json, show_table
 from protocol.errors import ErrorCode
@@ -21,7 +22,6 @@ from protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
 
-Group = dict[str, Any]
 Rows = list[dict[str, Any]]
 
 ACTIONS = {
@@ -31,10 +31,10 @@ ACTIONS = {
     "delete-offsets": "Forget what a group has committed for --topic.",
     "reset-offsets": "Move a group to other offsets.",
 }
-_DEAD = "Dead"  # what a broker says of a group that it does not know
 _OFFSET_COLUMNS = (
     "group", "topic", "partition", "current_offset", "log_end_offset", "lag", "consumer_id", "host", "client_id",
 )  # fmt: skip
+_EPOCH_COLUMNS = ("type", "group_epoch", "assignment_epoch")
 
 
 @click.command("groups")
@@ -54,7 +54,7 @@ _OFFSET_COLUMNS = (
 @click.option("--export", is_flag=True, help="Show what a reset would do as CSV, for --from-file.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
 def groups(cluster: Cluster, names: tuple[str, ...], all_groups: bool, as_json: bool, **options: Any) -> int:
-    """Consumer groups of a cluster: list, describe, delete, reset.
+    """Groups of a cluster, of all kinds: list, describe, delete, reset.
 
     Exit code: 0 done, 2 it could not be done.
     """
@@ -92,66 +92,71 @@ def _describe(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, opti
         show_json(rows)
         return
     for group in found:
-        if not group["members"]:
-            click.echo(f"Consumer group '{group['group_id']}' has no active members.", err=True)
+        if not group.members:
+            click.echo(f"Consumer group '{group.group_id}' has no active members.", err=True)
+    has_epochs = any(group.kind != CLASSIC for group in found)
+    epoch, target = ("member_epoch",) if has_epochs else (), ("target_assignment",) if has_epochs else ()
+    more = ("assignment", *target) if verbose else ()
     columns = {
         "offsets": _OFFSET_COLUMNS,
-        "members": ("group", "consumer_id", "host", "client_id", "partitions", *(("assignment",) if verbose else ())),
-        "state": ("group", "state", "assignment_strategy", "members"),
+        "members": ("group", "consumer_id", "host", "client_id", *epoch, "partitions", *more),
+        "state": ("group", "state", "assignment_strategy", "members", *(_EPOCH_COLUMNS if has_epochs else ())),
     }
     if rows:
         show_table(columns[view], rows)
 
 
 def _offsets(admin: KafkaAdminClient, found: Iterable[Group]) -> Iterator[dict[str, Any]]:
-    """A row for each partition that a group has committed for or is assigned."""
+    """A row for each partition that a group has committed for or is assigned; of a share group, each that is assigned.
+
+    Members of a share group read a partition together, so none is its owner.
+    """
     for group in found:
-        offsets = Offsets.of_group(admin, group["group_id"])
-        owners = {
-            (part["topic"], number): member
-            for member in group["members"]
-            for part in _assigned(member)
-            for number in part["partitions"]
-        }
+        offsets = Offsets.of_group(admin, group.group_id)
+        owners = {place: member for member in group.members for place in member.places}
         ends = offsets.ends(set(owners))
         for topic, partition in sorted({*offsets.committed, *owners}):
-            member = owners.get((topic, partition), {})
+            member = None if group.kind == SHARE else owners.get((topic, partition))
             current, end = offsets.committed.get((topic, partition)), ends.get((topic, partition))
             yield {
-                "group": group["group_id"],
+                "group": group.group_id,
                 "topic": topic,
                 "partition": partition,
                 "current_offset": current,
                 "log_end_offset": end,
                 "lag": None if current is None or end is None else end - current,
-                "consumer_id": member.get("member_id"),
-                "host": member.get("client_host"),
-                "client_id": member.get("client_id"),
+                "consumer_id": None if member is None else member.member_id,
+                "host": None if member is None else member.host,
+                "client_id": None if member is None else member.client_id,
             }
 
 
 def _members(admin: KafkaAdminClient, found: Iterable[Group]) -> Iterator[dict[str, Any]]:
     for group in found:
-        for member in group["members"]:
-            assigned = [f"{part['topic']}({','.join(map(str, part['partitions']))})" for part in _assigned(member)]
+        for member in group.members:
             yield {
-                "group": group["group_id"],
-                "consumer_id": member["member_id"],
-                "group_instance_id": member["group_instance_id"],
-                "host": member["client_host"],
-                "client_id": member["client_id"],
-                "partitions": sum(len(part["partitions"]) for part in _assigned(member)),
-                "assignment": assigned,
+                "group": group.group_id,
+                "consumer_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "host": member.host,
+                "client_id": member.client_id,
+                "member_epoch": member.epoch,
+                "partitions": len(member.places),
+                "assignment": member.owned,
+                "target_assignment": member.target,
             }
 
 
 def _states(admin: KafkaAdminClient, found: Iterable[Group]) -> Iterator[dict[str, Any]]:
     for group in found:
         yield {
-            "group": group["group_id"],
-            "state": group["group_state"],
-            "assignment_strategy": group["protocol_data"],
-            "members": len(group["members"]),
+            "group": group.group_id,
+            "state": group.state,
+            "assignment_strategy": group.assignor,
+            "members": len(group.members),
+            "type": group.kind,
+            "group_epoch": group.epoch,
+            "assignment_epoch": group.assignment_epoch,
         }
 
 
@@ -206,11 +211,11 @@ def _reset(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options
         raise click.UsageError("--reset-offsets wants --topic, --all-topics or --from-file")
     planned: list[Reset] = []
     for group in _described(admin, names, must_exist=False):
-        if group["members"]:
+        if group.members:
             raise click.ClickException(
-                f"group {group['group_id']} is {group['group_state']}: its offsets are reset while it has no members"
+                f"group {group.group_id} is {group.state}: its offsets are reset while it has no members"
             )
-        planned += resets(admin, group["group_id"], options)
+        planned += resets(admin, group.group_id, options)
     if options["execute"]:
         _commit(admin, planned)
     rows = [each._asdict() for each in planned]
@@ -248,16 +253,8 @@ _DOES: dict[str, Callable[[KafkaAdminClient, Sequence[str], bool, dict[str, Any]
 
 
 def _described(admin: KafkaAdminClient, names: Sequence[str], *, must_exist: bool = True) -> list[Group]:
-    found = list(once_coordinated(lambda: admin.describe_groups(list(names))).values()) if names else []
+    found = described(admin, names)
     for group in found:
-        if must_exist and group["group_state"] == _DEAD:
-            raise click.ClickException(f"there is no consumer group {group['group_id']!r}")
-        if group["error"] and group["group_state"] != _DEAD:
-            raise click.ClickException(f"group {group['group_id']}: {group['error']}")
+        if must_exist and group.state == DEAD:
+            raise click.ClickException(f"there is no consumer group {group.group_id!r}")
     return found
-
-
-def _assigned(member: dict[str, Any]) -> Rows:
-    """Partitions of a member; [] where what it was given is not a consumer's assignment."""
-    assignment = member.get("member_assignment")
-    return assignment.get("assigned_partitions", []) if isinstance(assignment, dict) else []
