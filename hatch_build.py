@@ -2,7 +2,8 @@
 
 Called by hatchling (pyproject.toml, [tool.hatch.build.targets.wheel.hooks.custom]); by hand, `python hatch_build.py`
 compiles in a checkout. Never fails an installation for want of a C compiler: without one, or with KBROKER_PURE=1 set,
-it says so in one line and the same files run interpreted (`protocol.records.walker_kind()` tells which).
+it says so in one line and the same files run interpreted (`protocol.records.walker_kind()` tells which). Such a wheel
+is for every platform. With KBROKER_COMPILED=1, for those who make the wheels of a release, it is compiled or not made.
 
 An editable install finds everything in the tree. In a wheel, `protocol` is `kbroker.protocol`, and every import of it
 says so: a package of so common a name at the top of site-packages would sooner or later meet another one
@@ -73,7 +74,7 @@ def compile_loops(package: Path, name: str) -> list[Path]:
     """
     if os.environ.get("KBROKER_PURE"):
         _remove_compiled(package)
-        return _interpreted("KBROKER_PURE is set")
+        return _interpreted("KBROKER_PURE is set; for a compiled one, unset it")
     try:
         with tempfile.TemporaryDirectory() as scratch:
             built = _build_extensions(package, name, Path(scratch))
@@ -81,6 +82,8 @@ def compile_loops(package: Path, name: str) -> list[Path]:
             return [Path(shutil.copy2(extension, package / RECORDS)) for extension in built]
     except (Exception, SystemExit) as error:  # setuptools ends the process where it finds no compiler
         reason = str(error).strip().splitlines() or [type(error).__name__]
+        if os.environ.get("KBROKER_COMPILED"):
+            raise SystemExit(f"kbroker: KBROKER_COMPILED is set, and this cannot be compiled: {reason[-1]}") from error
         return _interpreted(reason[-1])
 
 
@@ -110,7 +113,14 @@ def _build_extensions(package: Path, name: str, scratch: Path) -> list[Path]:
             file.write(f"\nSOURCE_HASH = {hashed!r}\n")
         where = ".".join((*names, RECORDS, module))
         extensions.append(Extension(where, [str(source)], extra_compile_args=["-O3", "-g0", "-w"]))
-    modules = cythonize(extensions, quiet=True, build_dir=str(scratch / "c"), include_path=[str(folder)])
+    modules = cythonize(
+        extensions,
+        quiet=True,
+        build_dir=str(scratch / "c"),
+        include_path=[str(folder)],
+        # They touch what they are given, and nothing of the module's: a Python without the GIL need not bring it back.
+        compiler_directives={"freethreading_compatible": True},
+    )
     command = build_ext(Distribution({"name": "walker", "ext_modules": modules}))
     command.build_lib, command.build_temp = str(scratch / "lib"), str(scratch / "o")
     command.ensure_finalized()

@@ -21,8 +21,8 @@ def why_not_here(system: str = sys.platform, version: tuple[int, ...] = tuple(sy
         return "kbroker runs on Linux and macOS; on Windows, run it in WSL (wsl --install)"
     if version < OLDEST_PYTHON:
         oldest, found = (".".join(map(str, each)) for each in (OLDEST_PYTHON, version))
-        needs = f"kbroker needs Python {oldest} or newer, and {sys.executable} is {found}"
-        return f"{needs}; uv brings one: uv python install 3.13"
+        what_to_do = "uv brings one: uv python install 3.13"
+        return f"kbroker needs Python {oldest} or newer, and {sys.executable} is {found}; {what_to_do}"
     return ""
 
 
