@@ -24,6 +24,7 @@ from kbroker.config import (
     resolve_broker,
     resolve_topic,
 )
+from kbroker.config.limits import PASSWORDS_OF_A_BROKER
 
 if TYPE_CHECKING:
     from kbroker.security.password_encoder import PasswordEncoder
@@ -46,6 +47,7 @@ class Configs:
         self.groups: dict[str, Mapping[str, str]] = {}
         self._plain: TopicConfig | None = None  # what all topics without overrides share
         self._resolved: dict[str, TopicConfig] = {}
+        self._clear: dict[str, str] = {}  # passwords by what the store has of them, which takes milliseconds to read
 
     def topic_config(self, topic: str) -> TopicConfig:
         """A topic's settings; those of a topic not known here are the broker's defaults."""
@@ -115,8 +117,13 @@ class Configs:
             return stored
         clear = {key: text for key, text in stored.items() if not is_password(key)}
         for key in stored.keys() - clear.keys():
+            text = stored[key]
             try:
-                clear[key] = self._deciphered(stored[key])
+                if text not in self._clear:
+                    if len(self._clear) >= 2 * PASSWORDS_OF_A_BROKER:
+                        self._clear.clear()
+                    self._clear[text] = self._deciphered(text)
+                clear[key] = self._clear[text]
             except ValueError as error:
                 log.error("Dynamic password config %s could not be decoded, ignoring: %s", key, error)
         return {key: clear[key] for key in stored if key in clear}
@@ -138,8 +145,11 @@ class Configs:
 
         stored: what is there now: of a password that stays, its text stays. token: random bytes, so many.
         """
-        if not any(map(is_password, clear)):
+        count = sum(map(is_password, clear))
+        if not count:
             return dict(clear)
+        if count > PASSWORDS_OF_A_BROKER:
+            raise ValueError(f"{count} passwords of one broker; allowed: {PASSWORDS_OF_A_BROKER}")
         before = self.deciphered({key: text for key, text in stored.items() if key in clear})
         return {
             key: text

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.config import Given
+from kbroker.config.limits import PASSWORDS_OF_A_BROKER
 from kbroker.metadata.store import decode_config, encode_config
 from kbroker.ports import Create
 from kbroker.security.password_encoder import PasswordEncoder
@@ -147,3 +148,13 @@ def test_a_password_for_all_brokers_in_the_store_is_none(caplog: pytest.LogCaptu
     assert not cluster.nodes[1].plane.configs.layers.dynamic_default
     assert f"Per-broker configs defined at default cluster level will be ignored: {KEY}" in caplog.text
     assert "sesame" not in caplog.text
+
+
+def test_one_broker_has_only_so_many_passwords() -> None:
+    """Each takes the broker milliseconds: one client must not hold up all others."""
+    cluster = Cluster(1, password_encoder_secret="one", password_encoder_iterations="1024")
+    many = [(f"listener.name.l{at}.ssl.key.password", SET, "sesame") for at in range(PASSWORDS_OF_A_BROKER + 1)]
+    refused = change(cluster, *many)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert refused.error_message.endswith(f"{len(many)} passwords of one broker; allowed: {PASSWORDS_OF_A_BROKER}")
+    assert change(cluster, *many[1:]).error_code == 0
