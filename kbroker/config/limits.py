@@ -159,8 +159,8 @@ LOGINS_BESIDE = 1_000
 # Rounds by which a key is made of password.encoder.secret: a third of a second, in which nothing else is done.
 PASSWORD_ITERATIONS = 1_000_000
 
-# Passwords that are set for one broker at run time: to encipher one takes some three milliseconds, in which nothing else
-# is done. Eighteen listeners have all seven that there are.
+# Passwords that are set for one broker at run time: to encipher one takes three milliseconds, in which nothing else is
+# done. Eighteen listeners have all seven that there are.
 PASSWORDS_OF_A_BROKER = 128
 
 # To reach another broker and to learn who it is: socket.connection.setup.timeout.ms of Kafka's clients. And between two
