@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import crowds, java_rows, pairs, quota_rows, rows, rule_rows, tls_rows
+from benchmarks.harness import crowds, java_rows, login_rows, pairs, quota_rows, rows, rule_rows, tls_rows
 
 ALL: tuple[type[rows.Row], ...] = (
     *rows.BUDGETED,
     *tls_rows.ROWS,
     *rule_rows.ROWS,
     *quota_rows.ROWS,
+    *login_rows.ROWS,
     *rows.WATCHED,
     *crowds.ROWS,
     *pairs.ROWS,

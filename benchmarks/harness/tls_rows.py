@@ -26,6 +26,7 @@ from benchmarks.harness.rows import (
     cpu_per_gb,
     rate,
 )
+from benchmarks.harness.tls_loop import Loop
 from benchmarks.harness.wire import (
     Connection,
     Consumer,
@@ -43,6 +44,7 @@ TOPIC = "bench-tls"
 WARM, COUNTED = 4, 3  # turns of a round
 HANDSHAKES = 300
 START_S = 90.0
+SMALL_ANSWER, FETCHED = 64, 1 << 20  # bytes of a request or an answer without records; of one with
 
 
 class Tls(Row):
@@ -56,6 +58,8 @@ class Tls(Row):
         cpu_per_gb(0.7)._replace(key="fetch_cpu", title="fetch, CPU per GB"),
         rate()._replace(key="fetch_rate", title="fetch, throughput"),
         Metric("handshake", "CPU per handshake", "us", 1.0),
+        Metric("times", "produce, in terms of a bare loop over the same objects", "x", most=1.15),
+        Metric("fetch_times", "fetch, likewise", "x", most=1.15),
     )
     uses_fresh = True
     records = BATCH_BYTES // 1010
@@ -73,7 +77,23 @@ class Tls(Row):
                 broker.launch()
                 context = authority.context()
                 wait(broker, context)
-                return self._measure(broker, context)
+                measured = self._measure(broker, context)
+            return {**measured, **self._beside_a_loop(measured, authority, context)}
+
+    def _beside_a_loop(self, measured: Measured, authority: Authority, context: ssl.SSLContext) -> Measured:
+        """What the broker took, in terms of the same bytes through the loop, which warms up, too."""
+        request, file = len(produce_frame(TOPIC, [batch(self.records, 1000)])), authority.broker.parent / "loop"
+        times = {}
+        for key, of, mode, sizes in (
+            ("times", "cpu", "in", (request, SMALL_ANSWER)),
+            ("fetch_times", "fetch_cpu", "out", (SMALL_ANSWER, FETCHED)),
+        ):
+            count = self.scale.bytes_1k // WARM // max(sizes)
+            with Loop(mode, authority.broker, file, *sizes) as loop:
+                took = [loop.run(context, count) for _ in range(2 + COUNTED)]
+            per_gb = statistics.median(took[2:]) / (count * max(sizes)) * GB
+            times[key] = measured[of] / per_gb
+        return times
 
     def _measure(self, broker: Broker, context: ssl.SSLContext) -> Measured:
         data = batch(self.records, 1000)
