@@ -39,7 +39,7 @@ from protocol.namedtuple import NamedTuple
 
 log = logging.getLogger("kbroker.console")
 
-COOKIE = "kbroker_console"
+COOKIE = "kbroker_console_{}"  # the port: a browser sends the cookies of a host to all its ports
 MOST_SESSIONS = 200
 IDLE_S = 1800.0
 BODY_BYTES = 2 << 20
@@ -170,7 +170,7 @@ class Console:
 
     def session_of(self, request: Request) -> tuple[Session, str]:
         """The session, and its cookie if it has just begun. Raises: LoginError."""
-        found = self.sessions.find(request.cookies.get(COOKIE, ""))
+        found = self.sessions.find(request.cookies.get(_cookie_name(request), ""))
         if found is not None:
             return found, ""
         if self._shared is None:
@@ -434,7 +434,7 @@ class _Login(_Endpoint):
         except LoginError as error:
             about = {"title": "Log in", "part": "", "then": then, "error": str(error)}
             return HTMLResponse(console.page("login", request, None, about), 401)
-        console.sessions.end(request.cookies.get(COOKIE, ""))
+        console.sessions.end(request.cookies.get(_cookie_name(request), ""))
         response = RedirectResponse(then, 303)
         _set_cookie(response, request, console.sessions.begin(Session(cluster)))
         return response
@@ -444,12 +444,16 @@ class _Logout(_Endpoint):
     def answer(self, request: Request, given: Mapping[str, Any]) -> Response:
         session, _ = self.console.session_of(request)
         self.check_token(session, given)
-        self.console.sessions.end(request.cookies.get(COOKIE, ""))
+        self.console.sessions.end(request.cookies.get(_cookie_name(request), ""))
         response = RedirectResponse("/", 303)
-        response.delete_cookie(COOKIE)
+        response.delete_cookie(_cookie_name(request))
         return response
+
+
+def _cookie_name(request: Request) -> str:
+    return COOKIE.format(request.url.port or "")
 
 
 def _set_cookie(response: Response, request: Request, cookie: str) -> None:
     is_secure = request.url.scheme == "https"
-    response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=is_secure, path="/")
+    response.set_cookie(_cookie_name(request), cookie, httponly=True, samesite="strict", secure=is_secure, path="/")

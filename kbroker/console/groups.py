@@ -32,7 +32,7 @@ from protocol.messages.stored import decode_versioned, version_of
 from protocol.schema import fields
 
 ROWS = 200
-SHARE_DESCRIBE, SHARE_OFFSETS, STREAMS_DESCRIBE = 77, 90, 89
+SHARE_DESCRIBE, SHARE_OFFSETS, SHARE_RESET, STREAMS_DESCRIBE = 77, 90, 91, 89
 COMMIT_BY_NAME = 9  # the last version of OffsetCommit that names topics
 HOW = {
     "earliest": "to the oldest record",
@@ -277,7 +277,7 @@ def findings(found: dict[str, Any]) -> list[dict[str, str]]:
     told: list[tuple[str, str]] = [*_of_members(found)]
     for row in found["offsets"]:
         told += _of_partition(found, row)
-    if not told and found["offsets"]:
+    if not told and found["offsets"] and all(row["lag"] == 0 for row in found["offsets"]):
         told.append(("good", "Every partition is read to its end."))
     return [{"level": level, "text": text} for level, text in told[:50]]
 
@@ -311,7 +311,15 @@ def _of_partition(found: dict[str, Any], row: dict[str, Any]) -> Iterable[tuple[
         yield "bad", f"{name} has no leader, or is gone: it can be neither read nor written."
         return
     if offset is None:
-        if row["member"]:
+        if found["kind"] == "share":
+            yield (
+                "odd",
+                (
+                    f"{name}: no record was given out yet. Where the group begins is said by its setting "
+                    "share.auto.offset.reset: with latest, records that were there before it came are passed over."
+                ),
+            )
+        elif row["member"]:
             yield (
                 "odd",
                 (
@@ -376,7 +384,9 @@ def reset_group(
     cluster.described(fresh=True)
     places = [(topic, each.number) for each in cluster.topic(topic).partitions if not numbers or each.number in numbers]
     starts, stops = ends(cluster, places)
-    now = committed(cluster, group)
+    node = cluster.coordinator(group)
+    is_share = _kind_of(cluster, group, node) == "share"
+    now = _share_offsets(cluster, group, node) if is_share else committed(cluster, group)
     targets = _targets(cluster, how, value, places, {place: each[0] for place, each in now.items()}, starts, stops)
     rows: list[dict[str, Any]] = []
     for place in places:
@@ -396,7 +406,7 @@ def reset_group(
                 }
             )
     if not dry_run:
-        _commit(cluster, group, targets_of(topic, rows))
+        (_commit_shared if is_share else _commit)(cluster, group, targets_of(topic, rows))
     return {"group": group, "topic": topic, "how": HOW[how], "value": value, "offsets": rows, "dry_run": dry_run}
 
 
@@ -475,6 +485,22 @@ def _commit(cluster: Cluster, group: str, targets: dict[Place, int]) -> None:
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
             raise ConsoleError(f"group {group} has members, who would overwrite it: stop its consumers first")
         raise ConsoleError(said_of(code))
+
+
+def _commit_shared(cluster: Cluster, group: str, targets: dict[Place, int]) -> None:
+    of_topics: Any = _element(BY_KEY[SHARE_RESET].request, "topics")
+    of_partitions: Any = _element(of_topics, "partitions")
+    topics = [
+        of_topics(
+            topic_name=name,
+            partitions=[of_partitions(partition_index=at, start_offset=targets[name, at]) for at in numbers],
+        )
+        for name, numbers in by_topic(targets).items()
+    ]
+    answer = cluster.ask(_request(SHARE_RESET, group_id=group, topics=topics), cluster.coordinator(group))
+    check(answer.error_code, answer.error_message)
+    for part in (part for each in answer.responses for part in each.partitions):
+        check(part.error_code, part.error_message)
 
 
 def delete_group(cluster: Cluster, group: str, typed: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.api.routes import SERVED
 from kbroker.console import CLIENT_ID
 from kbroker.faults.file import fault_of
+from kbroker.log.index import OffsetIndex, TimeIndex
 from kbroker.usage import UsageError
 from protocol.records.batch import BASE_OFFSET, COUNT, LEADER_EPOCH, PRODUCER_ID, last_offset_of, size_of
 
@@ -32,7 +33,7 @@ MOST_ENTRIES = 400  # of an index
 MOST_BATCHES = 200
 ANSWER_BYTES = 600  # of an answer in a list, in which errors are looked for
 HEAD_BYTES = 64 << 10  # of a segment, in which batches are looked at
-MOST_EVENTS = 2000
+MOST_EVENTS, MOST_FRAME_BYTES = 2000, 1 << 20  # of groups' requests
 
 
 class Looks:
@@ -177,7 +178,14 @@ class Looks:
 
     def frames(self, apis: list[int]) -> dict[str, Any]:
         """The last requests of some APIs with their bytes, oldest first: what a group's diagram is drawn of."""
-        found = [note for note in self._notes.notes if note.api in apis and note.frame is not None][-MOST_EVENTS:]
+        found: list[Note] = []
+        left = MOST_FRAME_BYTES
+        for note in reversed(self._notes.notes):
+            if note.api in apis and note.frame is not None:
+                left -= len(note.frame) + note.answer_size
+                if left < 0 or len(found) >= MOST_EVENTS:
+                    break
+                found.append(note)
         return {
             "frames": [
                 {
@@ -185,7 +193,7 @@ class Looks:
                     "frame": (note.frame or b"").hex(),
                     "answer": [each.hex() if isinstance(each, bytes) else each for each in note.answer or ()],
                 }
-                for note in found
+                for note in reversed(found)
             ]
         }
 
@@ -255,16 +263,17 @@ class Looks:
 
     def _segment(self, log: Log, at: int) -> dict[str, Any]:
         segment = log.segments[at]
+        is_open = segment.knows_times  # else files would be opened for it
         following = log.segments[at + 1].base_offset if at + 1 < len(log.segments) else log.log_end_offset
         return {
             "base_offset": segment.base_offset,
             "end_offset": following,
             "bytes": segment.size,
             "active": segment is log.active,
-            "index_entries": segment.offsets.count,
-            "time_entries": segment.times.count,
+            "index_entries": segment.offsets.count if is_open else segment.index_bytes[0] // OffsetIndex.entry_size,
+            "time_entries": segment.times.count if is_open else segment.index_bytes[1] // TimeIndex.entry_size,
             "aborted": segment.aborted is not None,
-            "max_timestamp": segment.max_timestamp,
+            "max_timestamp": segment.max_timestamp if is_open else None,
         }
 
     def entries(self, topic: str, partition: int, base_offset: int, offset: int = -1) -> dict[str, Any]:
