@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -53,7 +53,7 @@ HEADERS = {
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # none at all would hide from us, too, whether a form is our own
     "Cache-Control": "no-store",
 }
 
@@ -351,6 +351,9 @@ class _Endpoint:
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
         if hosts and name not in hosts:
             raise ConsoleError(f"this console is not {host[:100]!r}: ask for {hosts[0]}", 421)
+        origin = request.headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            raise ConsoleError("another site's page has asked for this", 403)
         if len(request.url.query) > QUERY_BYTES:
             raise ConsoleError(f"an address has at most {QUERY_BYTES} characters", 414)
 

@@ -97,6 +97,14 @@ def test_the_api_takes_changes_as_json_alone(pages: Running) -> None:
     )
 
 
+def test_another_sites_form_is_refused_the_login_too(pages: Running) -> None:
+    own = f"http://127.0.0.1:{pages.port}"
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    for origin, status in (("https://evil.example", 403), ("null", 403), (own, 401)):
+        answer = pages._ask("POST", "/login", "user=&password=", {**kind, "Origin": origin})
+        assert answer.status == status
+
+
 def test_another_name_than_its_own_leads_nowhere(pages: Running) -> None:
     rebound = Pages(pages.port, "evil.example")
     answer = rebound.get("/api/topics")
