@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from kbroker.metadata.steps import SessionLostError
 from kbroker.metadata.store import FEATURES, SupportedFeature, decode_features, encode_features, understood
-from kbroker.ports import Create, Exists, Get, SetData
+from kbroker.ports import Create, Delete, Exists, Get, Multi
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.metadata.steps import Procedure, Steps
-    from kbroker.ports import NodeChanged
+    from kbroker.ports import NodeChanged, Outcome
 
 log = logging.getLogger("kbroker.cluster")
 
@@ -44,6 +44,7 @@ SUPPORTED: tuple[SupportedFeature, ...] = (
 """What this broker can do. A row comes with the code that does it."""
 
 UNKNOWN_EPOCH = -1
+LOOK = (Exists(FEATURES, watch=True), Get(FEATURES))  # the watch is on a node that is not there, too
 
 
 class FeaturesChanged(NamedTuple):
@@ -108,10 +109,13 @@ class FeatureNode:
         self._alone = alone
 
     def begin(self, now_ms: int) -> Procedure[None]:
-        """A session begins."""
-        if self._alone:
-            yield from self._switch_on()
-        yield from self._read()
+        """A session begins. Who is alone switches everything on, until levels are changed by who asks for it."""
+        create = Create(FEATURES, encode_features(newest()))
+        *_, found = yield [create, *LOOK] if self._alone else LOOK
+        if self._alone and _was_made_before(found):
+            yield [Multi((Delete(FEATURES, 0), create))]  # its version stays that of a node that was never set
+            *_, found = yield LOOK
+        self._take(found)
 
     def node_changed(self, change: NodeChanged, now_ms: int) -> bool:
         """A watch has fired; whether it was this one's."""
@@ -120,29 +124,34 @@ class FeatureNode:
         self._steps.run(self._read(), failed=_only_lost)
         return True
 
-    def _switch_on(self) -> Procedure[None]:
-        """Finalize everything, once: levels that were changed since are another's decision."""
-        made, found = yield [Create(FEATURES, encode_features(newest())), Get(FEATURES)]
-        is_untouched = found.stat is not None and found.stat.version == 0
-        if made.fault is not None and is_untouched and not understood(FEATURES, found.data, decode_features):
-            yield [SetData(FEATURES, encode_features(newest()), 0)]  # made by a kbroker that knew no features
-
     def _read(self) -> Procedure[None]:
-        _, found = yield [Exists(FEATURES, watch=True), Get(FEATURES)]
-        if found.stat is None:
-            levels, epoch = {}, UNKNOWN_EPOCH
-        else:
-            read = understood(FEATURES, found.data, decode_features)
-            if read is None:
-                return  # what was agreed on before still is
-            levels, epoch = read, found.stat.version
+        *_, found = yield LOOK
+        self._take(found)
+
+    def _take(self, found: Outcome) -> None:
+        levels = {} if found.stat is None else _levels(found)
+        if levels is None:
+            return  # what was agreed on before still is
         unfit = unsupported(levels, SUPPORTED)
         if unfit:
             wanted = ", ".join(f"{name}={level}" for name, level in unfit.items())
             able = ", ".join(f"{each.name} {each.first}-{each.last}" for each in SUPPORTED)
             self._end(f"the cluster has finalized {wanted}; this broker supports {able}")
             return
-        self._features.take(levels, epoch)
+        self._features.take(levels, UNKNOWN_EPOCH if found.stat is None else found.stat.version)
+
+
+def _levels(found: Outcome) -> dict[str, int] | None:
+    """None if they make no sense."""
+    return understood(FEATURES, found.data, decode_features)
+
+
+def _was_made_before(found: Outcome) -> bool:
+    """Whether an earlier kbroker made the node, which knew fewer features, and what it says was never changed."""
+    if found.stat is None or found.stat.version:
+        return False
+    levels = _levels(found)
+    return levels is not None and levels != newest() and not unsupported(levels, SUPPORTED)
 
 
 def _only_lost(error: Exception) -> None:

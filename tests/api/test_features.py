@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.api.routes import ROUTES, SERVED, Route
 from kbroker.metadata.features import SUPPORTED, TRANSACTION_VERSION, newest
-from kbroker.metadata.store import FEATURES, decode_features
+from kbroker.metadata.store import FEATURES, decode_features, encode_features
 from kbroker.ports import Create, Delete, Operation, SetData
 from protocol.errors import ErrorCode
 from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -85,12 +85,15 @@ def test_features_that_are_all_off_stay_off() -> None:
     assert finalized(world.client().ask(VERSIONS, 4)) == {}
 
 
-def test_metadata_of_a_broker_that_knew_no_features_is_brought_up_to_date() -> None:
+@pytest.mark.parametrize("levels", [{}, {NAME: 1}])
+def test_metadata_of_an_earlier_kbroker_is_brought_up_to_date(levels: dict[str, int]) -> None:
     world = World()
-    node = world.ensemble.tree.nodes[FEATURES]
-    node.data, node.version = b'{"version":2,"status":1,"features":{}}', 0
-    world.restart()
-    assert stored(world) == newest()
+    world.ensemble.tree.nodes[FEATURES].data = encode_features(levels)
+    for _ in range(2):
+        world.restart()
+        assert stored(world) == newest()
+        assert finalized(world.client().ask(VERSIONS, 4)) == newest()
+        assert world.ensemble.tree.nodes[FEATURES].version == 0
 
 
 # -- who is meant
