@@ -30,15 +30,12 @@ if TYPE_CHECKING:
     from kbroker.api.call import Call, InSlices, Result
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
-NOT_SERVED = "group.coordinator.rebalance.protocols has no consumer groups."
 HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
 
 def consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, call: Call) -> Result:
     """Join, live, take over and let go of partitions, leave."""
     broker, session = call.broker, call.session
-    if not _is_served(call):
-        return _refuse_heartbeat(request, ErrorCode.UNSUPPORTED_VERSION, NOT_SERVED, call.version)
 
     def may_describe(topic: str) -> bool:
         return broker.auth_helper.allows(session, Operation.DESCRIBE, TOPIC, topic, hidden=True)
@@ -50,18 +47,12 @@ def consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, call: Call)
 
 def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Call) -> InSlices:
     """Groups in detail, each with its own error, and once, however often it is named."""
-    if not _is_served(call):
-        return _refuse_describe(request, ErrorCode.UNSUPPORTED_VERSION, NOT_SERVED, call.version)
     groups: dict[str, DescribedGroup] = {}
     for group_id in request.group_ids:
         if group_id not in groups:
             groups[group_id] = _described(group_id, request, call)
             yield
     return ConsumerGroupDescribeResponse(groups=list(groups.values()))
-
-
-def _is_served(call: Call) -> bool:
-    return "consumer" in call.broker.config.group_coordinator_rebalance_protocols
 
 
 def _described(group_id: str, request: ConsumerGroupDescribeRequest, call: Call) -> DescribedGroup:

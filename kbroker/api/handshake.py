@@ -1,10 +1,10 @@
 """ApiVersions: what this broker speaks.
 
 Served: ApiVersions 0-5. The answer lists exactly the routes of `routes.py`, but for those that wait for a feature which
-the cluster has not finalized. A client that asks in a version we do not know gets UNSUPPORTED_VERSION in the layout of
-version 0 with the versions of ApiVersions itself, and asks again. Then come the features that this broker supports, and
-those that the cluster has finalized (`metadata/features.py`). A client that took this broker for another one is told
-REBOOTSTRAP_REQUIRED.
+the cluster has not finalized, or for a kind of group that the settings leave out. A client that asks in a version we do
+not know gets UNSUPPORTED_VERSION in the layout of version 0 with the versions of ApiVersions itself, and asks again.
+Then come the features that this broker supports, and those that the cluster has finalized (`metadata/features.py`). A
+client that took this broker for another one is told REBOOTSTRAP_REQUIRED.
 
 Unlike Kafka: Kafka 4 lists Produce 0-2 and refuses them, and group APIs whose feature is off; here every listed version
 works, so that a client which can do without an API finds out by this answer.
@@ -28,7 +28,7 @@ from protocol.messages.handshake import (
 
 if TYPE_CHECKING:
     from kbroker.api.call import Call
-    from kbroker.metadata.features import Features
+    from kbroker.broker.broker import Broker
 
 API_VERSIONS = 18
 LEVEL_0_SINCE = 4  # clients know features that begin at level 0; the older Java ones fail at them (KIP-1022)
@@ -51,7 +51,7 @@ def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse
     features = call.broker.features
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
-        api_keys=_served(features),
+        api_keys=_served(call.broker),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=first, max_version=last)
             for name, first, last in SUPPORTED
@@ -80,11 +80,11 @@ def unsupported_version() -> ApiVersionsResponse:
     )
 
 
-def _served(features: Features) -> list[ApiVersion]:
+def _served(broker: Broker) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=api, min_version=served.first, max_version=served.last)
         for api, served in SERVED.items()
-        if not served.feature or features.is_on(served.feature, served.level)
+        if not served.why_not(broker)
     ]
 
 

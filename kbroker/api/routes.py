@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.api.authorization import authorized, by_address
 from kbroker.config.limits import ELEMENTS_AT_ONCE
-from kbroker.metadata.features import SHARE_VERSION, STREAMS_VERSION
+from kbroker.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from protocol.errors import ErrorCode
 from protocol.headers import API_VERSIONS
 from protocol.message import LAST_VERSION, Message
@@ -25,13 +25,14 @@ from protocol.namedtuple import NamedTuple
 if TYPE_CHECKING:
     from kbroker.api.authorization import Change, Handle, Known, Need, Refuse
     from kbroker.api.call import Result
+    from kbroker.broker.broker import Broker
 
 
 class Served(NamedTuple):
     """What is promised of an API. module: what handles it, under `kbroker/api/`; first, last: versions.
 
     feature, level: it is told and served only while the cluster has finalized this feature at this level or a higher
-    one (`metadata/features.py`); none: always.
+    one (`metadata/features.py`); none: always. protocol: and while group.coordinator.rebalance.protocols names this.
     """
 
     name: str
@@ -40,6 +41,15 @@ class Served(NamedTuple):
     last: int
     feature: str = ""
     level: int = 1
+    protocol: str = ""
+
+    def why_not(self, broker: Broker) -> str:
+        """Why it is neither told nor served now; empty if it is."""
+        if self.feature and not broker.features.is_on(self.feature, self.level):
+            return f"{self.name} waits for {self.feature} {self.level} to be finalized."
+        if self.protocol and self.protocol not in broker.config.group_coordinator_rebalance_protocols:
+            return f"group.coordinator.rebalance.protocols has no {self.protocol} groups."
+        return ""
 
 
 SERVED: dict[int, Served] = {
@@ -102,8 +112,8 @@ SERVED: dict[int, Served] = {
     65: Served("DescribeTransactions", "transactions", 0, 0),
     66: Served("ListTransactions", "transactions", 0, 2),
     67: Served("AllocateProducerIds", "control", 0, 0),
-    68: Served("ConsumerGroupHeartbeat", "consumer_groups", 0, 1, "group.version"),
-    69: Served("ConsumerGroupDescribe", "consumer_groups", 0, 1, "group.version"),
+    68: Served("ConsumerGroupHeartbeat", "consumer_groups", 0, 1, GROUP_VERSION, protocol="consumer"),
+    69: Served("ConsumerGroupDescribe", "consumer_groups", 0, 1, GROUP_VERSION, protocol="consumer"),
     74: Served("ListConfigResources", "configs", 0, 1),
     75: Served("DescribeTopicPartitions", "metadata", 0, 0),
     76: Served("ShareGroupHeartbeat", "share_groups", 1, 1, SHARE_VERSION),
@@ -115,12 +125,12 @@ SERVED: dict[int, Served] = {
     85: Served("WriteShareGroupState", "share_group_state", 0, 1, SHARE_VERSION),
     86: Served("DeleteShareGroupState", "share_group_state", 0, 0, SHARE_VERSION),
     87: Served("ReadShareGroupStateSummary", "share_group_state", 0, 1, SHARE_VERSION),
-    88: Served("StreamsGroupHeartbeat", "streams_groups", 0, 1, STREAMS_VERSION),
-    89: Served("StreamsGroupDescribe", "streams_groups", 0, 1, STREAMS_VERSION),
+    88: Served("StreamsGroupHeartbeat", "streams_groups", 0, 1, STREAMS_VERSION, protocol="streams"),
+    89: Served("StreamsGroupDescribe", "streams_groups", 0, 1, STREAMS_VERSION, protocol="streams"),
     90: Served("DescribeShareGroupOffsets", "share_groups", 0, 1, SHARE_VERSION),
     91: Served("AlterShareGroupOffsets", "share_groups", 0, 0, SHARE_VERSION),
     92: Served("DeleteShareGroupOffsets", "share_groups", 0, 0, SHARE_VERSION),
-    93: Served("StreamsGroupTopologyDescriptionUpdate", "streams_groups", 0, 0, STREAMS_VERSION),
+    93: Served("StreamsGroupTopologyDescriptionUpdate", "streams_groups", 0, 0, STREAMS_VERSION, protocol="streams"),
 }
 """By API key."""
 
@@ -231,13 +241,11 @@ class Route:
         served = SERVED.get(self.api)
         if served is None or not served.feature:
             return handle
-        name, level, refuse = served.feature, served.level, self.refuse
+        why_not, refuse = served.why_not, self.refuse
 
         def gated(request: Any, call: Any) -> Result:
-            if call.broker.features.is_on(name, level):
-                return handle(request, call)
-            code = ErrorCode.UNSUPPORTED_VERSION
-            return refuse(request, code, f"{served.name} waits for {name} {level} to be finalized", call.version)
+            why = why_not(call.broker)
+            return refuse(request, ErrorCode.UNSUPPORTED_VERSION, why, call.version) if why else handle(request, call)
 
         return gated
 

@@ -12,6 +12,7 @@ from kbroker.metadata.features import SUPPORTED, TRANSACTION_VERSION, newest
 from kbroker.metadata.store import FEATURES, decode_features, encode_features
 from kbroker.ports import Create, Delete, Operation, SetData
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.messages.groups import HeartbeatRequest
 from protocol.messages.handshake import ApiVersionsRequest
@@ -243,6 +244,37 @@ def test_an_api_is_told_and_served_only_while_its_feature_is_finalized(monkeypat
     client.ask(wanted((NAME, 1, SAFE_DOWNGRADE)), 2)
     assert 12 not in {each.api_key for each in client.ask(VERSIONS, 4).api_keys}
     assert client.ask(heartbeat, 4).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(
+    ("feature", "protocol", "apis"),
+    [
+        ("group.version", "consumer", {68, 69}),
+        ("share.version", "", {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92}),
+        ("streams.version", "streams", {88, 89, 93}),
+    ],
+)
+def test_groups_of_kafka_4_are_told_of_only_while_they_are_on(feature: str, protocol: str, apis: set[int]) -> None:
+    def told(world: World) -> set[int]:
+        return apis & {each.api_key for each in world.client().ask(VERSIONS, 4).api_keys}
+
+    world = World()
+    assert told(world) == apis
+    assert world.client().ask(wanted((feature, 0, SAFE_DOWNGRADE)), 2).error_code == ErrorCode.NONE
+    assert told(world) == set()
+    if protocol:
+        others = ",".join({"classic", "consumer", "streams"} - {protocol})
+        assert told(World(group_coordinator_rebalance_protocols=others)) == set()
+
+
+def test_who_asks_for_a_kind_of_group_that_the_settings_leave_out_is_refused() -> None:
+    world = World(group_coordinator_rebalance_protocols="classic")
+    told = world.client().ask(ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False), 0)
+    (group,) = told.groups
+    assert (group.error_code, group.error_message) == (
+        ErrorCode.UNSUPPORTED_VERSION,
+        "group.coordinator.rebalance.protocols has no consumer groups.",
+    )
 
 
 def test_every_feature_that_an_api_waits_for_is_supported() -> None:
