@@ -49,12 +49,12 @@ PRODUCE, FETCH, OFFSETS, FIND = 0, 1, 9, 10
 ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT = 24, 25, 26, 28
 OF_CLIENTS = {ADD_PARTITIONS: (0, 3), END: (0, 4), COMMIT: (0, 4), FIND: (1, 6), PRODUCE: (3, 11), FETCH: (4, 99)}
 """Versions that a client of the first protocol of transactions may choose."""
-OF_NEW_CLIENTS = OF_CLIENTS | {END: (5, 5), COMMIT: (5, 5), PRODUCE: (12, 13)}
+OF_NEW_CLIENTS = OF_CLIENTS | {END: (5, 5), COMMIT: (5, 6), PRODUCE: (12, 13)}
 """The same of the second (KIP-890)."""
 TRANSACTION = 1  # FindCoordinator: key_type
 MANY_SINCE = {FIND: 4, OFFSETS: 8}
 STABLE_SINCE = 7  # of OffsetFetch: who asks is told that an offset is about to be committed (KIP-447)
-IDS_SINCE = {PRODUCE: 13, OFFSETS: 10}
+IDS_SINCE = {PRODUCE: 13, OFFSETS: 10, COMMIT: 6}
 
 WAIT = RETRIABLE | {
     ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -394,13 +394,20 @@ class Mapper(Transactor):
         if not self.raises:
             yield from self._until(lambda: add, lambda answer: answer.error_code, self._own)
         topic, index = self.source
+        by_id = self.versions[COMMIT] >= IDS_SINCE[COMMIT]
         part = TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
         commit = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=self.group,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[part])],
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name="" if by_id else topic,
+                    topic_id=self.checks.catalogue.topic_id(topic) if by_id else ZERO_UUID,
+                    partitions=[part],
+                )
+            ],
         )
         yield from self._until(
             lambda: commit, lambda answer: answer.topics[0].partitions[0].error_code, (0, self.group)
