@@ -108,8 +108,8 @@ class ReaderSource(Source):
         else:
             self.buffer(kind.kind, place, nullable)
 
-    def inner_struct(self, cls: type[Struct], place: str, nullable: bool) -> None:
-        """A struct as a field: behind an int8 that is negative for null, if it may be null."""
+    def inner_struct(self, cls: type[Struct], place: str, nullable: bool, null: str = "< 0") -> None:
+        """A struct as a field: behind an int8 that is negative for null, if it may be null; in a tag it is 0."""
         inner = self.name("o")
         if not nullable:
             self.struct(cls, inner)
@@ -118,7 +118,7 @@ class ReaderSource(Source):
         mark = self.name("n")
         self.run.append(("b", mark))
         self.settle()
-        with self.block(f"if {mark} < 0:"):
+        with self.block(f"if {mark} {null}:"):
             self.emit(f"{place} = None")
         with self.block("else:"):
             self.struct(cls, inner)
@@ -298,8 +298,11 @@ class ReaderSource(Source):
                 continue
             if field.present_at(self.version):
                 with self.block(f"{word} tag == {field.tag}:"):
-                    nullable = field.type.struct is None and field.nullable_at(self.version)
-                    self.value(field.type, f"o.{field.name}", nullable)
+                    nullable, inner = field.nullable_at(self.version), field.type.struct
+                    if inner is not None:
+                        self.inner_struct(inner, f"o.{field.name}", nullable, null="<= 0")
+                    else:
+                        self.value(field.type, f"o.{field.name}", nullable)
                     self.settle()
             elif field.tag not in now:
                 with self.block(f"{word} tag == {field.tag}:"):

@@ -130,8 +130,8 @@ class WriterSource(Source):
         else:
             self.text_or_bytes(kind.kind, place, nullable)
 
-    def inner_struct(self, cls: type[Struct], place: str, nullable: bool) -> None:
-        """A struct as a field: behind an int8 that is -1 for null, if it may be null."""
+    def inner_struct(self, cls: type[Struct], place: str, nullable: bool, null: str = "\\xff") -> None:
+        """A struct as a field: behind an int8 that is -1 for null, if it may be null; in a tag it is 0."""
         inner = self.name("o")
         self.emit(f"{inner} = {place}")
         if not nullable:
@@ -139,7 +139,7 @@ class WriterSource(Source):
             return
         self.flush()
         with self.block(f"if {inner} is None:"):
-            self.emit("w(b'\\xff')")
+            self.emit(f"w(b'{null}')")
         with self.block("else:"):
             self.run.append(("b", "1"))
             self.struct(cls, inner)
@@ -303,8 +303,11 @@ class WriterSource(Source):
                     self.emit("out = []; w = out.append")
                     if field.type.kind == "uuid":
                         self.emit(f"if len({value}) != 16: raise Malformed")
-                    nullable = field.type.struct is None and field.nullable_at(self.version)
-                    self.value(field.type, value, nullable)
+                    nullable, inner = field.nullable_at(self.version), field.type.struct
+                    if inner is not None:
+                        self.inner_struct(inner, value, nullable, null="\\0")
+                    else:
+                        self.value(field.type, value, nullable)
                     self.flush()
                     self.emit(f"found[{field.tag}] = join(out)")
             self.emit("return tag_section(found)")

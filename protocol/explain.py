@@ -185,8 +185,11 @@ class _Reader:
         if not field.present_at(self.version):
             raise DecodeError(here, f"tag {field.tag} does not belong to version {self.version}")
         end = self.position + size
-        nullable = field.type.struct is None and field.nullable_at(self.version)
-        setattr(value, field.name, self.value(field.type, nullable, here))
+        nullable, inner = field.nullable_at(self.version), field.type.struct
+        if nullable and inner is not None:  # the mark is a varint in a tag
+            setattr(value, field.name, self.struct(inner, here) if self.uvarint(here) else None)
+        else:
+            setattr(value, field.name, self.value(field.type, nullable, here))
         if self.position != end:
             raise DecodeError(here, f"tag {field.tag} says {size} bytes, its value takes {self.position - end + size}")
 
@@ -352,8 +355,13 @@ class _Writer:
                 given = getattr(value, field.name)
                 if given != field.default_value():
                     inner = _Writer(self.version, self.flexible)
-                    nullable = field.type.struct is None and field.nullable_at(self.version)
-                    inner.value(field.type, given, nullable, _below(path, field.name))
+                    nullable, of, here = field.nullable_at(self.version), field.type.struct, _below(path, field.name)
+                    if nullable and of is not None:  # the mark is a varint in a tag
+                        inner.parts.append(b"\0" if given is None else b"\1")
+                        if given is not None:
+                            inner.struct(of, given, here)
+                    else:
+                        inner.value(field.type, given, nullable, here)
                     found[field.tag] = b"".join(inner.parts)
         self.parts.append(tag_section(found))
 

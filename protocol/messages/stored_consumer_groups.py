@@ -100,7 +100,8 @@ class ConsumerGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
     subscribed_topic_regex: String | None  # in RE2 syntax; None: none
     rebalance_timeout_ms: Int32 = plain(default=-1)
     server_assignor: String | None  # None: the broker's choice
-    classic_member_metadata: ClassicMemberMetadata | None = tagged(0, since=0, default=None)  # None: speaks KIP-848
+    # None: speaks KIP-848. That is written: Kafka's classes take a field that is not there for an empty struct
+    classic_member_metadata: ClassicMemberMetadata | None = tagged(0, since=0, default={})
 
 
 class ClassicMemberMetadata(Struct):
@@ -197,8 +198,8 @@ class TopicPartitions(Struct):
 
     topic_id: Uuid
     partitions: Array[Int32]
-    # of each partition, the epoch in which the member got it; None: written by Kafka 4.2 or older
-    assignment_epochs: Array[Int32] | None = tagged(0, since=0, default=None)
+    # of each partition, the epoch in which the member got it; empty: written by Kafka 4.2 or older
+    assignment_epochs: Array[Int32] | None = tagged(0, since=0, default=[])
 
 
 class ConsumerGroupRegularExpressionKey(Message, versions="16", flexible="none"):

@@ -18,6 +18,7 @@ from protocol.messages.stored import (
     encode_versioned,
     version_of,
 )
+from protocol.messages.stored_consumer_groups import ClassicMemberMetadata, ConsumerGroupMemberMetadataValue
 
 COMMIT = OffsetCommitValue(offset=42, leader_epoch=7, metadata="m", commit_timestamp=1000)
 
@@ -43,6 +44,28 @@ def test_stored_value_comes_back(version: int) -> None:
 
 def test_old_value_has_no_leader_epoch() -> None:
     assert decode_versioned(OffsetCommitValue, encode_versioned(COMMIT, 2)).leader_epoch == -1
+
+
+NO_PROTOCOLS = ClassicMemberMetadata(session_timeout_ms=1, supported_protocols=[])
+
+
+@pytest.mark.parametrize(("classic", "tag"), [(None, "00 01 00"), (NO_PROTOCOLS, "00 07 01 00000001 01 00")])
+def test_member_of_the_newer_protocol_says_so(classic: ClassicMemberMetadata | None, tag: str) -> None:
+    """Kafka's classes take a tag that is not there for an empty struct, and the member for a classic one."""
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=None,
+        rack_id=None,
+        client_id="",
+        client_host="",
+        subscribed_topic_names=[],
+        subscribed_topic_regex=None,
+        rebalance_timeout_ms=1,
+        server_assignor=None,
+        classic_member_metadata=classic,
+    )
+    written = encode_versioned(value, 0)
+    assert written == bytes.fromhex("0000 00 00 01 01 01 00 00000001 00 01" + tag)
+    assert decode_versioned(ConsumerGroupMemberMetadataValue, written) == value
 
 
 def test_tags_of_later_kafkas_survive() -> None:
