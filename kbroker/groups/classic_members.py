@@ -46,7 +46,7 @@ def join(kind: ConsumerGroups, turn: Turn, group: ConsumerGroup, request: JoinGr
     try:
         _join(kind, turn, group, request, caller)
     except KafkaError as error:
-        refuse_join(turn, caller, error.code, request.member_id)
+        refuse_join(turn, caller, error.code, "")
 
 
 def _join(kind: ConsumerGroups, turn: Turn, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller) -> None:

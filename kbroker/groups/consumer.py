@@ -188,7 +188,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         self.regexes.look(turn, self.current(request.group_id), may_describe)
 
     def _group_of(
-        self, turn: Turn, group_id: str, changes: list[GroupsRecord], *, create: bool
+        self, turn: Turn, group_id: str, changes: list[GroupsRecord], *, create: bool, called: str = "Consumer group"
     ) -> tuple[ConsumerGroup, ClassicGroup | None]:
         """The group, as it is or as it is about to become one; and the classic group that it was.
 
@@ -198,7 +198,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         if found is None or found.is_going:
             if create:
                 return ConsumerGroup(group_id), None
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{called} {group_id} not found.")
         if isinstance(found, ConsumerGroup):
             return found, None
         if not create or not isinstance(found, ClassicGroup):
@@ -440,7 +440,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
     # --- leaving
 
     def _leave(self, turn: Turn, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> None:
-        group, _ = self._group_of(turn, request.group_id, [], create=False)
+        group, _ = self._group_of(turn, request.group_id, [], create=False, called="Group")
         member_id, instance_id = request.member_id, request.instance_id
         if instance_id is not None:
             member = group.static_member(instance_id)
@@ -822,7 +822,7 @@ def check_holder(holder: ConsumerGroupMember | None, member_id: str, instance_id
 
 def _is_within(reported: Reported | None, owned: Owned) -> bool:
     return reported is not None and all(
-        partition in owned.get(topic, NO_PARTITIONS) for topic, parts in reported.items() for partition in parts
+        topic in owned and owned[topic].keys() >= set(parts) for topic, parts in reported.items()
     )
 
 

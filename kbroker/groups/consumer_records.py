@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from kbroker.groups.consumer_group import (
+    FIRST_EPOCH,
     LEFT,
     NOTHING_OWNED,
     ClassicMember,
@@ -163,7 +164,7 @@ def replay(group: ConsumerGroup, record: ModernRecord) -> bool:
 
 def _replay_group(group: ConsumerGroup, record: ModernRecord) -> None:
     if record.value is None:
-        group.set_epoch(0, 0)
+        group.set_epoch(FIRST_EPOCH, 0)
     else:
         group.set_epoch(record.value.epoch, record.value.metadata_hash)
 

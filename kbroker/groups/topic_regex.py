@@ -311,7 +311,7 @@ class _Parser:
             return False
         self._alternatives(start, end)
         if not self._took(")"):
-            raise BadRegexError(f"missing ): {self._regex}")
+            raise BadRegexError("missing closing )")
         self._flags = flags
         return True
 
