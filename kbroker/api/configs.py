@@ -1,9 +1,9 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: the settings of topics and brokers.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings of topics, brokers, groups.
 
 Served: DescribeConfigs 0-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1, ListConfigResources 0-1. Resources are
-topics (2) and brokers (4); the broker with the empty name stands for all brokers. What concerns one broker is asked of
-that broker. A change is written to the metadata store, applied here before it is answered, and reaches the other
-brokers by a notice. All changes of one resource are made, or none.
+topics (2), brokers (4) and groups (32); the broker with the empty name stands for all brokers. What concerns one broker
+is asked of that broker. A change is written to the metadata store, applied here before it is answered, and reaches the
+other brokers by a notice. All changes of one resource are made, or none.
 
 Unlike Kafka: a resource of an unknown type is refused by itself, not the whole request with it. Brokers' loggers (8)
 are an empty list, and their levels cannot be set (INVALID_REQUEST); subscriptions to client metrics (16) are refused,
@@ -32,13 +32,16 @@ from kbroker.config import (
     Setting,
     Source,
     TopicConfig,
+    check_group,
     check_topic,
     describe_all_brokers,
     describe_broker,
+    describe_group,
     describe_topic,
 )
 from kbroker.config.limits import ELEMENTS_AT_ONCE, ELEMENTS_PER_REQUEST
 from kbroker.log.names import topic_name_fault
+from kbroker.metadata.entities import GROUPS, group_node
 from kbroker.metadata.store import ALL_BROKERS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.configs import (
@@ -126,8 +129,14 @@ def value_of(pending: Pending[dict[Entity, object]], entity: Entity) -> object:
 def describe_configs(request: DescribeConfigsRequest, call: Call) -> Result:
     """Tell the settings of topics and brokers, where each comes from, and what it means."""
     plane = call.broker.plane
-    topics = [each.resource_name for each in request.resources if each.resource_type == TOPIC]
-    known = [("topics", name) for name in dict.fromkeys(topics) if name in plane.cache.topics]
+    known = list(
+        dict.fromkeys(
+            _entity(each)
+            for each in request.resources
+            if (each.resource_type == TOPIC and each.resource_name in plane.cache.topics)
+            or (each.resource_type == GROUP and each.resource_name)
+        )
+    )
     if not known:
         return _describe_all(request, call, {})
     pending = plane.admin.read_configs(known)
@@ -158,7 +167,7 @@ def _describe(
     call: Call,
     overrides: Mapping[Entity, Mapping[str, str]] | KafkaError,
 ) -> DescribeConfigsResult:
-    """One resource. overrides: what is set for topics, or why that is not known."""
+    """One resource. overrides: what is set for topics and groups, or why that is not known."""
     try:
         entries = _entries(resource, call.broker.plane, overrides)
     except KafkaError as error:
@@ -195,6 +204,13 @@ def _entries(
     if resource.resource_type == BROKER_LOGGER:
         _check_broker_name(name, plane)
         return []
+    if resource.resource_type == GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        found = overrides if isinstance(overrides, KafkaError) else overrides.get(_entity(resource), {})
+        if isinstance(found, KafkaError):
+            raise found
+        return describe_group(plane.configs.sound_of_group(found), plane.configs.layers, plane.configs.broker)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings here")
 
 
@@ -282,7 +298,7 @@ def _alter(
             yield
         try:
             _check_resource(resource, times[_identity(resource)], plane)
-            change = change_of(resource, TopicConfig.KEYS if resource.resource_type == TOPIC else _broker_keys())
+            change = change_of(resource, _keys_of(resource.resource_type))
             changes[_entity(resource)] = _checked(change, resource, call, validate_only=validate_only)
         except KafkaError as error:
             refused[at] = error
@@ -317,6 +333,8 @@ def _written(
         kind, name = _entity(resource)
         if kind == "topics":
             plane.notices.set_topic(name, settings)
+        elif kind == GROUPS:
+            plane.notices.set_group(resource.resource_name, settings)
         elif name == ALL_BROKERS:
             plane.notices.set_broker(default=settings)
         else:
@@ -324,9 +342,11 @@ def _written(
     return None
 
 
-def _entity(resource: Resource) -> Entity:
+def _entity(resource: Resource | DescribeConfigsResource) -> Entity:
     if resource.resource_type == TOPIC:
         return "topics", resource.resource_name
+    if resource.resource_type == GROUP:
+        return GROUPS, group_node(resource.resource_name)
     return "brokers", resource.resource_name or ALL_BROKERS
 
 
@@ -351,11 +371,12 @@ def _check_resource(resource: Resource, times: int, plane: ControlPlane) -> None
     elif resource.resource_type == BROKER:
         if resource.resource_name:
             _check_broker_name(resource.resource_name, plane)
-    else:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"AlterConfigs is only supported for topics and brokers, but resource type is {resource.resource_type}",
-        )
+    elif resource.resource_type != GROUP:
+        kind = resource.resource_type
+        text = f"AlterConfigs is only supported for topics, brokers and groups, but resource type is {kind}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    elif not resource.resource_name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name can't be empty.")
 
 
 def _identity(resource: Resource) -> tuple[int, str]:
@@ -371,6 +392,8 @@ def _checked(change: Change, resource: Resource, call: Call, *, validate_only: b
         wanted = change(dict(configs.deciphered(before)) if is_for_one else before)
         if resource.resource_type == TOPIC:
             faults = check_topic(wanted, configs.broker)
+        elif resource.resource_type == GROUP:
+            faults = check_group(wanted, configs.broker)
         else:
             faults = configs.faults(wanted, per_broker=is_for_one)
         if faults:
@@ -431,8 +454,14 @@ def _changed(
     return after
 
 
-def _broker_keys() -> Mapping[str, Setting]:
-    """Those of parts that are not here, too: tools change them on any broker."""
+def _keys_of(resource_type: int) -> Mapping[str, Setting]:
+    """Of a broker those of parts that are not here, too: tools change them on any broker."""
+    if resource_type == TOPIC:
+        return TopicConfig.KEYS
+    if resource_type == GROUP:
+        from kbroker.config.group import GroupConfig  # only a change pays for loading it
+
+        return GroupConfig.KEYS
     from kbroker.config.foreign import KNOWN  # only a change pays for loading it
 
     return KNOWN
@@ -484,7 +513,8 @@ def list_config_resources(request: ListConfigResourcesRequest, call: Call) -> In
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     cache, listener = call.broker.plane.cache, call.session.listener
     brokers = [str(each.id) for each in cache.brokers.values() if each.endpoint(listener) is not None]
-    names = {BROKER_LOGGER: brokers, BROKER: brokers, TOPIC: cache.sorted_names()}
+    groups = sorted(call.broker.plane.configs.groups)
+    names = {GROUP: groups, BROKER_LOGGER: brokers, BROKER: brokers, TOPIC: cache.sorted_names()}
     found = []
     for kind in (each for each in LISTED if each in wanted):
         for at, name in enumerate(names.get(kind, ())):
@@ -525,9 +555,11 @@ def _check_broker_name(name: str, plane: ControlPlane) -> None:
 
 
 def _what(resource: Resource | DescribeConfigsResource, call: Call) -> tuple[ResourceType, str] | None:
-    """A topic has settings of its own; what concerns brokers, and clients' metrics, is the cluster's."""
+    """A topic and a group have settings of their own; what concerns brokers, and clients' metrics, is the cluster's."""
     if resource.resource_type == TOPIC:
         return ResourceType.TOPIC, resource.resource_name
+    if resource.resource_type == GROUP:
+        return ResourceType.GROUP, resource.resource_name
     if resource.resource_type in (BROKER, BROKER_LOGGER, CLIENT_METRICS):
         return ResourceType.CLUSTER, CLUSTER_NAME
     return None

@@ -2,19 +2,21 @@
 
 Called by `control_plane.py`. A notice says which entity has changed (`notices.py`).
 
-Settings of users, clients and addresses are all kept here (`metadata/entities.py`), for each broker needs them all.
+Settings of users, clients and addresses are all kept here (`metadata/entities.py`), for each broker needs them all;
+those of groups in `metadata/configs.py`.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import BrokerConfigChanged, SettingsChanged
 from kbroker.broker.notices import Notices
 from kbroker.config.limits import WRITTEN_AT_ONCE
 from kbroker.controller.epoch import pieces
-from kbroker.metadata.entities import KINDS, Entities, EntitiesChanged, is_entity
+from kbroker.metadata.entities import GROUPS, KINDS, Entities, EntitiesChanged, desanitized, group_node, is_entity
 from kbroker.metadata.store import (
     ALL_BROKERS,
     CONFIG_CHANGES,
@@ -26,7 +28,7 @@ from kbroker.metadata.store import (
 from kbroker.ports import Children, Get, NodeChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kbroker.broker.facts import Tell
     from kbroker.metadata.configs import Configs
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from kbroker.timing import Scheduler
 
 log = logging.getLogger("kbroker.config")
+
+_NO_NODE = re.compile(r"\.{1,2}|.*[/\0].*", re.DOTALL)
+"""What a notice may name as a group that is none: a node of the store has no such name."""
 
 
 class ConfigChanges:
@@ -55,10 +60,11 @@ class ConfigChanges:
 
     def begin(self, now_ms: int) -> Procedure[None]:
         """A session begins: all settings are read."""
-        listed = yield from self._notices.begin(now_ms, [f"/config/{kind}" for kind in KINDS])
+        *listed, groups = yield from self._notices.begin(now_ms, [f"/config/{kind}" for kind in (*KINDS, GROUPS)])
         topics = list(self._configs.overrides)
         yield from self._read_topics(topics)
         yield from self._read_all_entities(listed)
+        yield from self._read_groups(dict.fromkeys([*map(group_node, self._configs.groups), *groups.names]))
 
     def node_changed(self, change: NodeChanged, now_ms: int) -> bool:
         """A watch has fired; whether it was this one's."""
@@ -74,6 +80,7 @@ class ConfigChanges:
             yield from self._read_broker()
         paths = (f"{kind}/{name}" for kind, name in changed if kind in KINDS)
         yield from self._read_entities([path for path in paths if is_entity(path)])
+        yield from self._read_groups([name for kind, name in changed if kind == GROUPS])
         if changed:
             self._tell(SettingsChanged())
 
@@ -112,6 +119,12 @@ class ConfigChanges:
             for path, answer in zip(some, answers, strict=True):
                 self.set_entity(path, decode_config(answer.data) if answer.fault is None else {})
 
+    def _read_groups(self, nodes: Iterable[str]) -> Procedure[None]:
+        for some in pieces([node for node in nodes if node and not _NO_NODE.fullmatch(node)], WRITTEN_AT_ONCE):
+            answers = yield [Get(config_path(GROUPS, node)) for node in some]
+            for node, answer in zip(some, answers, strict=True):
+                self.set_group(desanitized(node), decode_config(answer.data) if answer.fault is None else {})
+
     # -- applying, also by the handlers of this broker's own changes
 
     def set_topic(self, topic: str, settings: dict[str, str]) -> None:
@@ -127,6 +140,11 @@ class ConfigChanges:
         if self.entities.put(path, settings):
             self._tell(EntitiesChanged((path,)))
             log.info("settings of %s: %s", path, ", ".join(settings) or "none")
+
+    def set_group(self, group_id: str, settings: dict[str, str]) -> None:
+        """What is set for a group is this now."""
+        if self._configs.set_group(group_id, settings):
+            log.info("settings of group %s: %s", group_id, settings or "the defaults")
 
     def set_broker(
         self, *, own: dict[str, str] | None = None, default: dict[str, str] | None = None, is_asked: bool = False

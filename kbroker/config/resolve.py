@@ -30,6 +30,7 @@ class Source(Enum):
     STATIC_BROKER_CONFIG = 4
     ONE_BROKER_CONFIG = -4  # ours: what a broker without a cluster assumes; weaker than anything set by a user
     DEFAULT_CONFIG = 5
+    DYNAMIC_GROUP_CONFIG = 8  # as strong as a topic's own
 
     @property
     def wire(self) -> int:
@@ -306,6 +307,18 @@ def check_topic(changes: Mapping[str, str], config: BrokerConfig) -> list[str]:
     return faults
 
 
+def check_group(changes: Mapping[str, str], config: BrokerConfig) -> list[str]:
+    """Why a group's settings cannot be taken, a line each; empty if they can. The error code is INVALID_CONFIG."""
+    from kbroker.config.group import GroupConfig, out_of_bounds  # only a change pays for loading it
+
+    unknown = [key for key in changes if key not in GroupConfig.KEYS]
+    faults = [f"Unknown group config name: {key}{_nearest(key, GroupConfig.KEYS)}" for key in unknown[:MOST_FAULTS]]
+    if len(unknown) > MOST_FAULTS:
+        faults.append(f"{len(unknown) - MOST_FAULTS} more")
+    faults += _illegal(GroupConfig.KEYS, changes)
+    return faults or list(out_of_bounds(changes, config))
+
+
 def check_broker(changes: Mapping[str, str], layers: BrokerLayers, *, per_broker: bool) -> list[str]:
     """Why dynamic broker values cannot be taken, a line each; empty if they can. The error code is INVALID_CONFIG.
 
@@ -411,6 +424,30 @@ def describe_topic(overrides: Mapping[str, str], layers: BrokerLayers, config: B
         if each.broker is not None:
             synonyms += _counted(BrokerConfig.KEYS[each.broker], sources)
         entries.append(_entry(each, each.shown(value), tuple(synonyms), read_only=False))
+    return entries
+
+
+def describe_group(said: Mapping[str, str], layers: BrokerLayers, config: BrokerConfig) -> list[Entry]:
+    """Every setting of a group, whether there is one of this name or not. said: what is set for it, known and legal.
+
+    config: what the layers resolve to.
+    """
+    from kbroker.config.group import GroupConfig  # only who asks pays for loading it
+
+    sources = list(layers.by_strength())
+    entries = []
+    for each in GroupConfig.KEYS.values():
+        own = each.shown(each.parse(said[each.name])) if each.name in said else None
+        synonyms = [] if own is None else [Synonym(each.name, own, Source.DYNAMIC_GROUP_CONFIG)]
+        if each.broker is not None:
+            known = BrokerConfig.KEYS[each.broker]
+            synonyms += _counted(known, sources)
+            inherited = known.shown(getattr(config, known.attribute))
+        else:
+            inherited = each.shown(each.default)
+            synonyms.append(Synonym(each.name, inherited, Source.DEFAULT_CONFIG))
+        value = inherited if own is None else own
+        entries.append(_entry(each, value, tuple(synonyms), read_only=False))
     return entries
 
 

@@ -24,6 +24,7 @@ from kbroker.controller.topics import new_topic_id
 from kbroker.log.names import METADATA_LOG, topic_name_fault
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.configs import Configs
+from kbroker.metadata.entities import GROUPS
 from kbroker.metadata.steps import (
     Ask,
     PeerFaultError,
@@ -472,8 +473,9 @@ class Admin:
     ) -> Procedure[dict[tuple[str, str], dict[str, str] | KafkaError]]:
         outcomes: dict[tuple[str, str], dict[str, str] | KafkaError] = {}
         remaining = list(changes)
-        if not validate_only:  # clients of a user are two nodes below the user's
-            above = {path: None for entity in changes if "/" in entity[1] for path in ancestors(config_path(*entity))}
+        if not validate_only:  # clients of a user are two nodes below the user's; few clusters have settings of groups
+            deep = [config_path(*entity) for entity in changes if "/" in entity[1] or entity[0] == GROUPS]
+            above = {path: None for path_of_one in deep for path in ancestors(path_of_one)}
             yield [Create(path) for path in above]
         for _ in range(CHANGE_ATTEMPTS):
             found = yield [Get(config_path(*entity)) for entity in remaining]

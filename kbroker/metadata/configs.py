@@ -70,6 +70,25 @@ class Configs:
         """What is set for a group."""
         return self.groups.get(group_id, {})
 
+    def set_group(self, group_id: str, settings: Mapping[str, str]) -> bool:
+        """What is set for a group, all of it. Returns: whether it is another thing than before."""
+        if self.group(group_id) == settings:
+            return False
+        kept = self.sound_of_group(settings)
+        if kept:
+            self.groups[group_id] = kept
+        else:
+            self.groups.pop(group_id, None)
+        return True
+
+    def sound_of_group(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Those of a group's settings that are known and legal, wherever the bounds are now."""
+        if not settings:
+            return {}
+        from kbroker.config.group import legal  # only a group with settings pays for it
+
+        return legal(settings)
+
     def forget_topic(self, topic: str) -> None:
         """The topic has no replica here any more."""
         self.overrides.pop(topic, None)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 KINDS = ("users", "clients", "ips")
 DEFAULT_ENTITY = "<default>"
+GROUPS = "groups"  # not kept here: see Configs
 
 _PATH = re.compile(
     r"(?:users/(?!\.{1,2}(?:/|$))[^/\0]+(?:/clients/(?!\.{1,2}$)[^/\0]+)?|(?:clients|ips)/(?!\.{1,2}$)[^/\0]+)"
@@ -75,6 +76,11 @@ def sanitized(name: str) -> str:
     from urllib.parse import quote  # it loads ipaddress, which most brokers never need
 
     return quote(name, safe="", encoding="utf-8", errors="replace").replace("~", "%7E")
+
+
+def group_node(group_id: str) -> str:
+    """A group's name as one node of the store: any text may be one, but no node is `.` or `..`."""
+    return group_id.replace(".", "%2E") if group_id in (".", "..") else sanitized(group_id)
 
 
 def desanitized(node: str) -> str:

@@ -23,11 +23,12 @@ from protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
+    ListConfigResourcesRequest,
 )
 from tests.controller.cluster import Cluster
 from tests.world import World
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -383,6 +384,86 @@ def test_read_only_settings_are_refused() -> None:
     cluster = Cluster(1)
     assert change(cluster, BROKER, "1", ("num.partitions", SET, "7")) is ErrorCode.INVALID_CONFIG
     assert change(cluster, BROKER, "", ("advertised.listeners", SET, "A://b:1")) is ErrorCode.INVALID_CONFIG
+
+
+# -- groups
+
+
+def test_a_group_has_the_broker_s_settings_and_its_own() -> None:
+    cluster = Cluster(1, group_share_heartbeat_interval_ms="6000")
+    assert change(cluster, GROUP, "g", ("share.auto.offset.reset", SET, "earliest")) is ErrorCode.NONE
+    assert cluster.nodes[1].configs.group("g") == {"share.auto.offset.reset": "earliest"}
+    own = one(cluster, GROUP, "g", "share.auto.offset.reset", include_synonyms=True)
+    assert (own.value, own.config_source, own.config_type) == ("earliest", 8, 2)
+    assert [(each.value, each.source) for each in own.synonyms] == [("earliest", 8), ("latest", 5)]
+    inherited = one(cluster, GROUP, "g", "share.heartbeat.interval.ms", include_synonyms=True)
+    assert (inherited.value, inherited.config_source) == ("6000", 4)
+    assert [each.name for each in inherited.synonyms] == ["group.share.heartbeat.interval.ms"] * 2
+    assert change(cluster, GROUP, "g", ("share.auto.offset.reset", DELETE, None)) is ErrorCode.NONE
+    assert one(cluster, GROUP, "g", "share.auto.offset.reset").config_source == 5
+    assert cluster.nodes[1].configs.groups == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "code"),
+    [
+        ("share.auto.offset.reset", "by_duration:P1DT2H", ErrorCode.NONE),
+        ("share.auto.offset.reset", "soon", ErrorCode.INVALID_CONFIG),
+        ("share.isolation.level", "READ_COMMITTED", ErrorCode.INVALID_CONFIG),
+        ("share.record.lock.duration.ms", "14999", ErrorCode.INVALID_CONFIG),
+        ("share.record.lock.duration.ms", "15000", ErrorCode.NONE),
+        ("share.delivery.count.limit", "11", ErrorCode.INVALID_CONFIG),
+        ("share.delivery.count.limit", "many", ErrorCode.INVALID_CONFIG),
+        ("streams.num.standby.replicas", "3", ErrorCode.INVALID_CONFIG),
+        ("streams.task.offset.interval.ms", "14999", ErrorCode.INVALID_CONFIG),
+        ("streams.rack.aware.assignment.tags", "a, a", ErrorCode.INVALID_CONFIG),
+        ("errors.deadletterqueue.topic.name", "__dead", ErrorCode.INVALID_CONFIG),
+        ("errors.deadletterqueue.topic.name", "dlq.orders", ErrorCode.NONE),
+        ("share.assignor.offload.enable", "false", ErrorCode.NONE),
+        ("retention.ms", "5", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_settings_of_a_group_that_are_taken(key: str, text: str, code: ErrorCode) -> None:
+    assert change(Cluster(1), GROUP, "g", (key, SET, text)) is code
+
+
+def test_a_session_of_a_group_is_longer_than_a_heartbeat() -> None:
+    cluster = Cluster(1, group_share_max_heartbeat_interval_ms="60000")
+    assert change(cluster, GROUP, "g", ("share.heartbeat.interval.ms", SET, "45000")) is ErrorCode.INVALID_CONFIG
+    assert change(cluster, GROUP, "g", ("share.heartbeat.interval.ms", SET, "44999")) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("name", ["g", ".", "..", "a/b", "%2E", "<default>", "\0", "Ü ~"])
+def test_every_broker_knows_a_group_s_settings_whatever_its_name(name: str) -> None:
+    cluster = Cluster(1, 2)
+    assert change(cluster, GROUP, name, ("share.isolation.level", SET, "read_committed")) is ErrorCode.NONE
+    cluster.settle()
+    said = [node.configs.groups for node in cluster.nodes.values()]
+    assert said == [{name: {"share.isolation.level": "read_committed"}}] * 2
+
+
+def test_no_group_is_without_a_name() -> None:
+    cluster = Cluster(1)
+    assert change(cluster, GROUP, "", ("share.isolation.level", SET, "read_committed")) is ErrorCode.INVALID_REQUEST
+    assert describe(cluster, GROUP, "").error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_resources_tell_of_groups_with_settings() -> None:
+    cluster = Cluster(1)
+    change(cluster, GROUP, "g", ("share.isolation.level", SET, "read_committed"))
+    answer = cluster.ask(ListConfigResourcesRequest(resource_types=[GROUP]), 1)
+    assert [(each.resource_name, each.resource_type) for each in answer.config_resources] == [("g", GROUP)]
+
+
+def test_a_broker_that_comes_back_reads_what_is_set_for_groups() -> None:
+    cluster = Cluster(1, 2)
+    change(cluster, GROUP, "g", ("share.isolation.level", SET, "read_committed"))
+    change(cluster, GROUP, "h", ("share.isolation.level", SET, "read_committed"))
+    cluster.settle()
+    assert sorted(cluster.nodes[2].configs.groups) == ["g", "h"]
+    cluster.stop(2)
+    assert change(cluster, GROUP, "g", ("share.isolation.level", DELETE, None)) is ErrorCode.NONE
+    assert list(cluster.start(2).configs.groups) == ["h"]
 
 
 # -- notices

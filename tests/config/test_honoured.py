@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.config.broker import BrokerConfig
+from kbroker.config.group import GroupConfig
 from kbroker.config.settings import Setting
 from kbroker.config.topic import TopicConfig
 
@@ -15,11 +16,20 @@ KBROKER = Path(__file__).parents[2] / "kbroker"
 READ = {
     word
     for path in KBROKER.rglob("*.py")
-    if path.parts[-2:] not in (("config", "broker.py"), ("config", "topic.py")) and "sim" not in path.parts
+    if path.parts[-2:] not in (("config", "broker.py"), ("config", "topic.py"), ("config", "group.py"))
+    and "sim" not in path.parts
     for word in re.findall(r'\w+|"[a-z.]+"', path.read_text())
 }
+NAMED = "".join(path.read_text() for path in KBROKER.rglob("*.py") if path.name != "group.py")
 SETTINGS = [*BrokerConfig.KEYS.values(), *TopicConfig.KEYS.values()]
 SOURCES = {name for each in SETTINGS for name in (each.broker, *(key for key, _ in each.fallbacks))}
+
+
+@pytest.mark.parametrize(
+    "each", [each for each in GroupConfig.KEYS.values() if not each.unused], ids=lambda each: each.name
+)
+def test_a_group_s_setting_is_read_by_its_name(each: Setting) -> None:
+    assert f'"{each.name}"' in NAMED
 
 
 @pytest.mark.parametrize("each", [each for each in SETTINGS if each.unused is None], ids=lambda each: each.name)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from kbroker.config import BrokerConfig, BrokerLayers, ConfigType, TopicConfig, resolve_broker, resolve_topic
+from kbroker.config.group import GroupConfig
 from kbroker.config.settings import DOUBLE_MAX, Setting
 
-ALL = [*BrokerConfig.KEYS.values(), *TopicConfig.KEYS.values()]
+ALL = [*BrokerConfig.KEYS.values(), *TopicConfig.KEYS.values(), *GroupConfig.KEYS.values()]
 
 
 def allows(key: str, text: str) -> bool:
@@ -175,7 +176,9 @@ OWN_CHOICE = {
 
 @pytest.mark.parametrize(
     ("scope", "each"),
-    [("broker", each) for each in BrokerConfig.KEYS.values()] + [("topic", each) for each in TopicConfig.KEYS.values()],
+    [("broker", each) for each in BrokerConfig.KEYS.values()]
+    + [("topic", each) for each in TopicConfig.KEYS.values()]
+    + [("group", each) for each in GroupConfig.KEYS.values()],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_default_is_that_of_apache_kafka(scope: str, each: Setting) -> None:
