@@ -36,6 +36,7 @@ from kbroker.config import (
 )
 from kbroker.config.listeners import Listeners, is_every_interface
 from kbroker.properties import format_properties
+from kbroker.runtime.platform import mounts
 from protocol.namedtuple import NamedTuple
 
 PROPERTIES = "/etc/kafka/kafka.properties"
@@ -98,7 +99,7 @@ class Configured(NamedTuple):
 
 
 def configure(environment: Mapping[str, str], place: Place, mounts: str = "") -> Configured:
-    """What follows from an environment. mounts: the text of /proc/self/mountinfo. Raises: ConfigError, OSError."""
+    """What follows from an environment. mounts: the text of proc(5), mountinfo. Raises: ConfigError, OSError."""
     settings: dict[str, str] = {}
     for path in map(place, GIVEN):
         if os.path.isfile(path):
@@ -413,8 +414,7 @@ def main(words: Sequence[str]) -> int:
     try:
         match list(words):
             case ["configure"]:
-                with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
-                    configured = configure(os.environ, place, file.read())
+                configured = configure(os.environ, place, mounts())
                 write(configured, place)
                 if configured.users:
                     _add_users(_directories(configured.properties, os.environ), configured.users)

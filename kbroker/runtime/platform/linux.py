@@ -206,6 +206,12 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def mounts() -> str:
+    """proc(5), mountinfo."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
 def give_back_memory() -> None:
     """malloc_trim(3)."""
     import ctypes  # only a broker that has grown pays for loading it
