@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from kbroker.runtime.memory import (
     LAST_PAUSE,
     MOST_LOOKS_BUSY,
     Housekeeping,
+    OutsideArenas,
     empty_buffer,
     trim,
 )
@@ -257,3 +259,11 @@ print(sum(map(len, lists)), sum(map(len, more)), sum(at[0] for at in names.value
 """,
         *options,
     ) == [19_649, 13_266, 499_500]
+
+
+def test_without_the_gil_all_objects_lie_where_python_puts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its collector finds them there; an allocator in between would hide them."""
+    monkeypatch.setattr(sys, "abiflags", "t")
+    monkeypatch.setattr(ctypes, "pythonapi", None)
+    with OutsideArenas():
+        pass
