@@ -145,10 +145,10 @@ class OutsideArenas:
 
     CPython's allocator keeps small objects in arenas of a megabyte, and gives one back when nothing is left in it: 350
     objects that outlived a burst kept 42. Its `free` and `realloc` take what is the C library's, too, and so an object
-    may go at any time, in the context or out of it. Nothing happens where it is not CPython's allocator that is used, on
-    a Python without the GIL, or where a tool watches it (PYTHONMALLOC, tracemalloc): then memory and objects are not
-    served by the same functions, or by functions with a context. It concerns all threads; the interpreter's lock is held
-    at each change. One within another changes nothing.
+    may go at any time, in the context or out of it. Nothing happens where it is not CPython's allocator that is used,
+    on a Python without the GIL, or where a tool watches it (PYTHONMALLOC, tracemalloc): then memory and objects are not
+    served by the same functions, or by functions with a context. It concerns all threads; the interpreter's lock is
+    held at each change. One within another changes nothing.
     """
 
     def __init__(self) -> None:
