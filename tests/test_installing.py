@@ -1,4 +1,4 @@
-"""How to install is said in one way, by the pages and by the program: there is no release, so by a checkout's path."""
+"""How to install is said in one way, by the pages and by the program: by name and version, or a checkout's path."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from runpy import run_path
 
 import pytest
 
+from kbroker import __version__
+
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 PROGRAMS = [
     path for folder in ("kbroker", "benchmarks", "scripts") for path in ROOT.glob(f"{folder}/**/*") if path.is_file()
 ]
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
-OF_OTHERS = {"kafka-python", "aiokafka", "confluent-kafka", "pyspark"}
+OF_OTHERS = {"kafka-python", "aiokafka", "confluent-kafka", "pyspark", "pytest-xdist"}
 
 
 def installed_by(path: Path) -> list[str]:
@@ -32,11 +34,12 @@ def installed_by(path: Path) -> list[str]:
 
 
 def is_known(asked: str) -> bool:
-    """Whether it is there to be installed: this checkout, with extras that it has, or a client library."""
-    ours = re.fullmatch(r"\.(?:\[([\w,-]+)\])?", asked)
+    """Whether it is there to be installed: kbroker, with its extras and in this version, or a client library."""
+    ours = re.fullmatch(r"(\.|kbroker)(?:\[([\w,-]+)\])?(?:==(.+))?", asked)
     if ours is None:
         return re.split(r"[=<>~]", asked)[0] in OF_OTHERS
-    return set(filter(None, (ours[1] or "").split(","))) <= EXTRAS
+    _, extras, version = ours.groups()
+    return set(filter(None, (extras or "").split(","))) <= EXTRAS and version in (None, __version__)
 
 
 def test_what_the_pages_and_the_program_say_to_install_is_there() -> None:
@@ -50,15 +53,8 @@ def test_what_the_pages_and_the_program_say_to_install_is_there() -> None:
     assert [each for each in said if not is_known(each[1])] == []
 
 
-def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
-    lines = [
-        f"{path.name}: {line}"
-        for path in (*PAGES, *PROGRAMS)
-        if path.suffix in (".md", ".py", "")
-        for line in path.read_text(errors="ignore").splitlines()
-        if re.search(r"kbroker\[(?!\")", line) and "install" in line
-    ]
-    assert lines == []
+def test_the_readme_installs_this_version() -> None:
+    assert f"    pip install kbroker=={__version__}" in (ROOT / "README.md").read_text()
 
 
 def test_what_was_compiled_stays_where_it_cannot_be_compiled_again(
