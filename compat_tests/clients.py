@@ -86,6 +86,7 @@ _KAFKA_PYTHON = ["kafka-python==3.0.12", "lz4==4.4.5", "python-snappy==0.7.3", "
 _AIOKAFKA = ["aiokafka==0.14.0", "cramjam==2.14.0"]
 _KAFKAJS = ["kafkajs@2.2.4", "kafkajs-snappy@1.1.0", "lz4-napi@2.10.0", "@bokuweb/zstd-wasm@0.0.27"]
 _NO_COOPERATIVE = "the client has no cooperative assignor"
+_NO_SCRAM = "Apache's broker refuses the SCRAM of Debian's kcat, whose librdkafka is 2.0.2, too"
 _NO_LOG_DIRS = "the client has no call to describe log directories"
 _ADMIN_CALLS = ["create_topic", "add_partitions", "delete_topic", "delete_records", "log_dirs"]
 _ADMIN_CALLS += ["topic_configs", "broker_configs", "set_topic_config"]
@@ -136,6 +137,7 @@ CLIENTS = (
             "offsets of acknowledgements": "kcat does not tell the offsets of what it produced",
             "timestamps": "kcat cannot set the timestamp of a record",
             "transactions": "kcat has no calls about transactions",
+            **dict.fromkeys(["SCRAM-SHA-256", "SCRAM-SHA-512"], _NO_SCRAM),
         },
     ),
     Client(
@@ -168,6 +170,10 @@ def running(address: str, folder: Path, *clients: Client) -> Iterator[list[Drive
             drivers.append(start(client, address, folder))
             ended.callback(drivers[-1].close)
         yield drivers
+
+
+FRANZ_GO = Client("franz-go", "1.22.2", lambda: [environments.go_program("franz-go-1.22.2", "franz_go")])
+"""Of which the driver has group transactions, and what the matrix of security asks."""
 
 
 def start(client: Client, address: str, folder: Path, security: Mapping[str, Any] | None = None) -> Driver:

@@ -12,9 +12,8 @@ from random import Random
 
 import pytest
 
-from compat_tests import environments
 from compat_tests.brokers import KbrokerProcess
-from compat_tests.clients import CLIENTS, REFERENCE, Client, ClientError, Driver, running
+from compat_tests.clients import CLIENTS, FRANZ_GO, REFERENCE, Client, ClientError, Driver, running
 from compat_tests.raw import lower
 from compat_tests.waiting import eventually
 
@@ -26,8 +25,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
-FRANZ = Client("franz-go", "1.22.2", lambda: [environments.go_program("franz-go-1.22.2", "franz_go")])
-KINDS = [*(each for each in CLIENTS if each.name in ("Java", "confluent-kafka")), FRANZ]
+KINDS = [*(each for each in CLIENTS if each.name in ("Java", "confluent-kafka")), FRANZ_GO]
 
 
 def committed(reference: Driver, group: str, topic: str, partition: int = 0) -> int:

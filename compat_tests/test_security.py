@@ -16,7 +16,7 @@ from kafka.admin import UserScramCredentialUpsertion as Credential
 
 from compat_tests.apache import KraftBroker, free_port
 from compat_tests.brokers import KbrokerProcess
-from compat_tests.clients import CLIENTS, LIBRDKAFKA, REFERENCE, Client, ClientError, Driver, start
+from compat_tests.clients import CLIENTS, FRANZ_GO, LIBRDKAFKA, REFERENCE, Client, ClientError, Driver, start
 from kbroker.runtime.secure import AUTHORITY_FILE, BROKER_FILE, CLIENT_FILE, secure
 from kbroker.security.client import MODULES, PLAIN, SCRAM
 from kbroker.security.recipes import Recipe, jaas
@@ -30,7 +30,7 @@ PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 WAYS = [("SSL", ""), *((protocol, each) for protocol in PROTOCOLS[1:] for each in (PLAIN, *SCRAM))]
 QUICK = {("SASL_SSL", SCRAM[1]): (REFERENCE, LIBRDKAFKA), ("SSL", ""): (REFERENCE,)}
 NOT_AUTHORIZED = (29, 3)  # TOPIC_AUTHORIZATION_FAILED; a client that asks for the topic's name only hears of none
-CELLS = [(client, *way) for way in WAYS for client in CLIENTS]
+CELLS = [(client, *way) for way in WAYS for client in (*CLIENTS, FRANZ_GO)]
 IMPATIENT = {
     "kafka-python 2.3.3": {"max_block_ms": 5000},
     "kafka-python 3.0.12": {"bootstrap_timeout_ms": 3000},
@@ -140,6 +140,9 @@ def told(client: Client, recipe: Recipe) -> dict[str, Any]:
         return recipe.java()
     if client.name in ("confluent-kafka", "kcat"):
         return recipe.librdkafka()
+    if client.name == "franz-go":
+        own = {"mechanism": recipe.mechanism, "user": recipe.user, "password": recipe.password}
+        return {**own, "ca": recipe.authority, "own": recipe.own}
     if client.name != "kafkajs":
         return {key: value for key, value in recipe.kafka_python().items() if key != "bootstrap_servers"}
     settings: dict[str, Any] = {}
@@ -168,6 +171,7 @@ def test_who_has_the_right_writes_and_reads(
     guarded: Guarded, kind: Client, protocol: str, mechanism: str, tmp_path: Path
 ) -> None:
     """{protocol} {mechanism}: writes, reads; a topic of others is refused, and not named"""
+    kind.needs(mechanism)
     recipe = guarded.recipe(protocol, mechanism)
     driver = start(kind, recipe.bootstrap, tmp_path, told(kind, recipe))
     try:
@@ -187,6 +191,7 @@ def test_who_is_not_let_in_is_told(
     guarded: Guarded, kind: Client, protocol: str, mechanism: str, tmp_path: Path
 ) -> None:
     """{protocol} {mechanism}: a wrong password, or no certificate, is an error"""
+    kind.needs(mechanism)
     recipe = guarded.recipe(protocol, mechanism, "wrong")._replace(own="")
     impatient = IMPATIENT.get(str(kind), IMPATIENT.get(kind.name, {}))
     driver = start(kind, recipe.bootstrap, tmp_path, {**told(kind, recipe), **impatient})

@@ -1,5 +1,5 @@
-// Driver of franz-go's group transactions (GroupTransactSession). Argument: the broker's host:port.
-// The exchange over standard input and output is that of driver.py; it can be asked for "version" and "copy".
+// Driver of franz-go: its group transactions (GroupTransactSession), and what secured.go has. Argument: the broker's
+// host:port. The exchange over standard input and output is that of driver.py.
 package main
 
 import (
@@ -19,9 +19,11 @@ const (
 	aborted = 5  // every fifth transaction is aborted
 )
 
+type arguments struct{ Name, Group, Source, Topic, Last string }
+
 type request struct {
 	Operation string
-	Arguments struct{ Name, Group, Source, Topic, Last string }
+	Arguments json.RawMessage
 }
 
 func main() {
@@ -35,7 +37,7 @@ func main() {
 			value, err = answer(os.Args[1], asked)
 		}
 		if err != nil {
-			_ = out.Encode(map[string]any{"error": fmt.Sprintf("%T", err), "code": nil, "text": err.Error()})
+			_ = out.Encode(map[string]any{"error": fmt.Sprintf("%T", err), "code": codeOf(err), "text": err.Error()})
 		} else {
 			_ = out.Encode(map[string]any{"value": value})
 		}
@@ -47,7 +49,13 @@ func answer(address string, asked request) (any, error) {
 	case "version":
 		return version()
 	case "copy":
-		return copyAll(address, asked)
+		var given arguments
+		if err := json.Unmarshal(asked.Arguments, &given); err != nil {
+			return nil, err
+		}
+		return copyAll(address, given)
+	case "topics", "produce", "bounds", "read":
+		return secured(address, asked.Operation, asked.Arguments)
 	}
 	return nil, fmt.Errorf("no operation %s", asked.Operation)
 }
@@ -63,8 +71,7 @@ func version() (string, error) {
 }
 
 // copyAll copies records from topic to topic until the last one is committed, and returns the number of commits.
-func copyAll(address string, asked request) (int, error) {
-	given := asked.Arguments
+func copyAll(address string, given arguments) (int, error) {
 	begun, committed := 0, 0
 	for {
 		session, err := kgo.NewGroupTransactSession(
@@ -80,7 +87,7 @@ func copyAll(address string, asked request) (int, error) {
 		if err != nil {
 			return committed, err
 		}
-		done, err := run(session, asked, &begun, &committed)
+		done, err := run(session, given, &begun, &committed)
 		session.Close()
 		if done {
 			return committed, nil
@@ -90,7 +97,7 @@ func copyAll(address string, asked request) (int, error) {
 }
 
 // run says whether the last record is committed; an error ends the session.
-func run(session *kgo.GroupTransactSession, asked request, begun, committed *int) (bool, error) {
+func run(session *kgo.GroupTransactSession, given arguments, begun, committed *int) (bool, error) {
 	background := context.Background()
 	for {
 		fetches := session.PollRecords(background, atOnce)
@@ -108,11 +115,11 @@ func run(session *kgo.GroupTransactSession, asked request, begun, committed *int
 		first := kgo.AbortingFirstErrPromise(session.Client())
 		fetches.EachRecord(func(record *kgo.Record) {
 			value := string(record.Value)
-			atEnd = atEnd || value == asked.Arguments.Last
+			atEnd = atEnd || value == given.Last
 			if !commit {
 				value = "aborted " + value
 			}
-			copied := &kgo.Record{Topic: asked.Arguments.Topic, Partition: 0, Value: []byte(value)}
+			copied := &kgo.Record{Topic: given.Topic, Partition: 0, Value: []byte(value)}
 			session.Produce(background, copied, first.Promise())
 		})
 		ended, err := session.End(background, kgo.TransactionEndTry(first.Err() == nil && commit))
