@@ -109,6 +109,7 @@ public final class Judge {
                     case "down" -> RecordJudge.down(one, result);
                     case "parse" -> RecordJudge.parse(one, result);
                     case "rates" -> QuotaJudge.rates(one, result);
+                    case "kerberos" -> KerberosJudge.users(one, result);
                     default -> throw new IllegalArgumentException("no command " + command);
                 }
             } catch (Throwable e) {
