@@ -36,6 +36,7 @@ CONNECT_S = 5.0
 ANSWER_S = 15.0
 MOST_IDLE = 4  # connections kept to each broker
 ASKED_AT_ONCE = 8  # brokers
+MOST_SINGLE = 1000
 METADATA_S = 5.0  # how long what is known of all topics counts: a page of ten thousand of them is made from it
 COORDINATOR_TRIES, TRY_AGAIN_S = 20, 0.25  # a cluster makes its offsets topic when it is first asked for a coordinator
 _COMES_YET = {
@@ -116,6 +117,8 @@ class Cluster:
         self._idle: dict[Address, list[BlockingConnection]] = {}
         self._addresses: dict[int, Address] = {}
         self._described: tuple[float, Described] | None = None
+        self._told: tuple[float, Described] | None = None
+        self._single: dict[str, tuple[float, Topic]] = {}  # topics asked for by themselves, and when
         self._is_closed = False
 
     @property
@@ -183,7 +186,7 @@ class Cluster:
 
         Raises: ConsoleError if all refuse.
         """
-        found = self.each(self.described().brokers if nodes is None else nodes, lambda node: self.ask(request, node))
+        found = self.each(self.brokers() if nodes is None else nodes, lambda node: self.ask(request, node))
         good = {node: each for node, each in found.items() if not isinstance(each, ConsoleError)}
         if found and not good:
             raise next(each for each in found.values() if isinstance(each, ConsoleError))
@@ -202,15 +205,56 @@ class Cluster:
         if known is not None and not fresh and time.monotonic() - known[0] < METADATA_S:
             return known[1]
         found = self._ask_metadata(None)
-        self._described = time.monotonic(), found
+        with self._lock:
+            self._described = time.monotonic(), found
+            self._single.clear()
         return found
+
+    def brokers(self) -> dict[int, Broker]:
+        """Brokers, as they were a few seconds ago at most. Raises: ConsoleError."""
+        return self._without_topics().brokers
+
+    def _without_topics(self) -> Described:
+        """What was told last, whichever topics were asked for."""
+        known = self._told
+        if known is None or time.monotonic() - known[0] >= METADATA_S:
+            return self._ask_metadata([])
+        return known[1]
 
     def topic(self, name: str) -> Topic:
         """One topic as it is now. Raises: ConsoleError if there is none that this user may see."""
-        found = self._ask_metadata([name]).topics.get(name)
+        found = self._ask_single([name]).get(name)
         if found is None:
             raise ConsoleError(f"there is no topic {name!r}, or {self.user or 'this user'} may not see it", 404)
         return found
+
+    def _ask_single(self, names: list[str]) -> dict[str, Topic]:
+        """Some topics, to be remembered for a while. Raises: ConsoleError."""
+        found = self._ask_metadata(names).topics
+        with self._lock:
+            for name in names:
+                self._single.pop(name, None)
+                if name in found:
+                    self._single[name] = time.monotonic(), found[name]
+            while len(self._single) > MOST_SINGLE:
+                del self._single[next(iter(self._single))]
+        return found
+
+    def _learn(self, names: Iterable[str]) -> None:
+        """Ask for topics by themselves where all are not known, and these are few."""
+        now_s, all_of_them = time.monotonic(), self._described
+        if all_of_them is not None and now_s - all_of_them[0] < METADATA_S:
+            return
+        wanted = [name for name in names if now_s - self._single.get(name, (0.0,))[0] >= METADATA_S]
+        if wanted and len(wanted) <= MOST_SINGLE // 2:
+            self._ask_single(wanted)
+
+    def known(self, name: str) -> Topic | None:
+        """One topic as it was a few seconds ago at most; None if there is none. It is cheap where it was just asked."""
+        single = self._single.get(name)
+        if single is not None and time.monotonic() - single[0] < METADATA_S:
+            return single[1]
+        return self.described().topics.get(name)
 
     def _ask_metadata(self, names: list[str] | None) -> Described:
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
@@ -241,14 +285,19 @@ class Cluster:
             for each in answer.topics
             if each.name and each.error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
         }
-        return Described(answer.cluster_id or "", answer.controller_id, brokers, found)
+        told = Described(answer.cluster_id or "", answer.controller_id, brokers, found)
+        self._told = time.monotonic(), told
+        return told
 
     def leaders(self, places: Iterable[Place]) -> dict[int, list[Place]]:
         """Partitions by their leaders; one without is left out."""
-        by_name: dict[str, Topic] = self.described().topics
+        wanted = list(places)
+        names = dict.fromkeys(name for name, _ in wanted)
+        self._learn(names)
+        by_name = {name: self.known(name) for name in names}
         found: dict[int, list[Place]] = {}
-        for name, number in places:
-            topic = by_name.get(name)
+        for name, number in wanted:
+            topic = by_name[name]
             for each in topic.partitions if topic is not None else ():
                 if each.number == number and each.leader >= 0:
                     found.setdefault(each.leader, []).append((name, number))
@@ -256,7 +305,7 @@ class Cluster:
 
     def controller(self) -> int:
         """The broker that changes topics. Raises: ConsoleError."""
-        found = self.described().controller_id
+        found = self._without_topics().controller_id
         if found < 0:
             raise ConsoleError("the cluster has no controller now: try again", 503)
         return found
@@ -312,7 +361,7 @@ class Cluster:
 
     def _address(self, node: int) -> Address:
         if node not in self._addresses:
-            self.described(fresh=True)
+            self._ask_metadata([])
         found = self._addresses.get(node)
         if found is None:
             raise ConsoleError(f"there is no broker {node}", 404)

@@ -214,11 +214,9 @@ def _lag(cluster: Cluster, found: dict[str, Any], node: int) -> list[dict[str, A
         starts_at = _share_offsets(cluster, found["group"], node)
     else:
         starts_at = committed(cluster, found["group"])
-    known = cluster.described().topics
     subscribed = {topic for member in found["members"] for topic in member["subscribed"]}
-    places = {*starts_at, *owners} | {
-        (topic, each.number) for topic in subscribed if topic in known for each in known[topic].partitions
-    }
+    topics = [topic for name in subscribed if (topic := cluster.known(name)) is not None]
+    places = {*starts_at, *owners} | {(topic.name, each.number) for topic in topics for each in topic.partitions}
     starts, stops = ends(cluster, places)
     stable = offsets_at(cluster, dict.fromkeys(places, LATEST), committed_only=True)
     rows = []
@@ -381,7 +379,6 @@ def reset_group(
     if how not in HOW:
         raise ConsoleError(f"how={how}: allowed: {', '.join(HOW)}")
     numbers = _numbers(partitions)
-    cluster.described(fresh=True)
     places = [(topic, each.number) for each in cluster.topic(topic).partitions if not numbers or each.number in numbers]
     starts, stops = ends(cluster, places)
     node = cluster.coordinator(group)

@@ -472,9 +472,7 @@ def shown(values: Values, hit: Hit, form: str, most: int | None = None) -> dict[
 
 
 def _places(cluster: Cluster, topic: str, partitions: str) -> list[Place]:
-    known = cluster.described().topics.get(topic) or cluster.topic(topic)
-    if topic not in cluster.described().topics:
-        cluster.described(fresh=True)
+    known = cluster.topic(topic)
     try:
         numbers = {int(each) for each in partitions.split(",") if each.strip()}
     except ValueError:

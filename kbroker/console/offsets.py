@@ -71,13 +71,12 @@ def stored(cluster: Cluster, topics: Iterable[str] | None = None) -> tuple[list[
 
     Raises: ConsoleError where no broker tells them.
     """
-    known = cluster.described().topics
     wanted = None
     if topics is not None:
         wanted = [
-            DescribableLogDirTopic(topic=name, partitions=[each.number for each in known[name].partitions])
+            DescribableLogDirTopic(topic=name, partitions=[each.number for each in found.partitions])
             for name in topics
-            if name in known
+            if (found := cluster.known(name)) is not None
         ]
     replicas: list[Stored] = []
     directories: list[dict[str, Any]] = []

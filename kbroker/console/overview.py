@@ -25,7 +25,7 @@ MOST_TROUBLES = 20
 
 def overview(cluster: Cluster) -> dict[str, Any]:
     """The cluster: brokers, controller, topics, and what is wrong."""
-    found = cluster.described(fresh=True)
+    found = cluster.described()
     parts = [(name, each) for name, topic in found.topics.items() for each in topic.partitions]
     leaderless = [f"{name}-{each.number}" for name, each in parts if each.leader < 0]
     behind = [
@@ -91,7 +91,7 @@ def settings(cluster: Cluster, broker: int = -1, search: str = "", changed: bool
 
     broker: its id; -1 for the first. search: a part of a name. changed: only those that are not at their defaults.
     """
-    nodes = sorted(cluster.described().brokers)
+    nodes = sorted(cluster.brokers())
     node = broker if broker >= 0 else nodes[0]
     rows = settings_of(cluster, BROKER, str(node))
     found = [

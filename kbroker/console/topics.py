@@ -101,7 +101,6 @@ def _sizes(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
 
 def topic(cluster: Cluster, name: str) -> dict[str, Any]:
     """One topic: its partitions with leaders, replicas, offsets and sizes, and its settings, with documentation."""
-    cluster.described(fresh=True)
     found = cluster.topic(name)
     places = [(name, each.number) for each in found.partitions]
     starts, stops = ends(cluster, places)
