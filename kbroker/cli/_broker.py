@@ -207,6 +207,8 @@ def _settings(start: Start, secured: Secured | None) -> dict[str, Given]:
         static["log.dirs"] = Given(secured.folder, "--data")
     elif start.data is not None:
         static["log.dirs"] = Given(start.data, "--data")
+    if "console.client.config" in static and not os.path.isfile(path := static["console.client.config"].text.strip()):
+        raise ConfigError([f"{static['console.client.config'].where}: console.client.config={path}: no such file"])
     if start.console and "console.listener" not in static:
         static["console.listener"] = Given(CONSOLE_LISTENER, "--console")
     if secured is not None and "console.client.config" not in static:

@@ -94,9 +94,9 @@ class Sessions:
         """The session of a cookie, unless it has ended."""
         with self._lock:
             found = self._by_cookie.get(cookie)
-            if found is not None and time.monotonic() - found.used_s > IDLE_S:
-                del self._by_cookie[cookie]
-                found = None
+        if found is not None and time.monotonic() - found.used_s > IDLE_S:
+            self.end(cookie)
+            return None
         if found is not None:
             found.used_s = time.monotonic()
         return found
@@ -109,9 +109,9 @@ class Sessions:
             ended = [key for key, each in self._by_cookie.items() if now_s - each.used_s > IDLE_S]
             if len(self._by_cookie) - len(ended) >= MOST_SESSIONS:
                 ended.append(min(self._by_cookie, key=lambda key: self._by_cookie[key].used_s))
-            for key in set(ended):
-                del self._by_cookie[key]
             self._by_cookie[cookie] = session
+        for key in ended:
+            self.end(key)
         return cookie
 
     def end(self, cookie: str) -> None:

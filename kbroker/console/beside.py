@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kbroker.console")
 
-AGAIN_S = 1.0
+AGAIN_S, MOST_AGAIN_S = 1.0, 60.0  # twice as long each time, until it has asked something
 QUESTION_BYTES = 1 << 20
 RECEIVE_BYTES = 64 << 10
 TALK_FD, LISTEN_FD = 3, 4  # of the console's process
@@ -43,6 +43,7 @@ class Beside:
         self._pid = 0
         self._heard, self._unsent = b"", b""
         self._is_closed = False
+        self._again_s = AGAIN_S
         self._again = loop.timer(self._start)
         self._start()
 
@@ -54,7 +55,7 @@ class Beside:
         except OSError as error:
             ours.close()
             log.error("the console cannot be started: %s", error.strerror)
-            self._again.set(AGAIN_S)
+            self._start_later()
             return
         ours.setblocking(False)
         self._talk, self._heard, self._unsent = ours, b"", json.dumps(self._options).encode() + b"\n"
@@ -74,6 +75,8 @@ class Beside:
             self._ended()
             return
         *lines, self._heard = self._heard.split(b"\n")
+        if lines:
+            self._again_s = AGAIN_S
         for line in lines:
             question = json.loads(line)
             answer = {"id": question.get("id"), **self._looks.answer(question)}
@@ -99,8 +102,12 @@ class Beside:
         """The console has ended, or says what it may not."""
         how = self._let_go(signal.SIGKILL)
         if not self._is_closed:
-            log.error("the console has ended (%s): it is started again in %d s", how, AGAIN_S)
-            self._again.set(AGAIN_S)
+            log.error("the console has ended (%s): it is started again in %d s", how, self._again_s)
+            self._start_later()
+
+    def _start_later(self) -> None:
+        self._again.set(self._again_s)
+        self._again_s = min(2 * self._again_s, MOST_AGAIN_S)
 
     def _let_go(self, number: int) -> str:
         """End the process; how it ended."""

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from contextlib import suppress
 
@@ -36,9 +37,14 @@ def main() -> None:
     inside = Inside(socket.socket(fileno=TALK_FD))
     listening = socket.socket(fileno=LISTEN_FD)
     given = inside.options()
+    try:
+        security = security_of(given["settings"], users_log_in=True)
+    except ValueError as error:
+        log.error("console.client.config: %s", error)
+        sys.exit(2)
     options = Options(
         bootstrap=[(host, port) for host, port in given["bootstrap"]],
-        security=security_of(given["settings"], users_log_in=True),
+        security=security,
         hosts=hosts_for(given["host"], given["names"]),
         read_only=given["read_only"],
         registry=given["registry"],

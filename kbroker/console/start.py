@@ -41,6 +41,8 @@ class BrokerConsole:
                 [f"console.listener={address} wants Starlette, uvicorn and Jinja: {installed_by('console')}"]
             )
         self.host, _, port = address.rpartition(":")
+        if not self.host or not (port.isascii() and port.isdigit()):
+            raise ConfigError([f"console.listener={address}: allowed: host:port"])
         self._faults, self._remembers = faults, remembers
         self._notes: list[Notes] = []
         try:

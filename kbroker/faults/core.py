@@ -146,7 +146,9 @@ class ScriptedCore:
     def receive(self, line: Line, frame: memoryview, now_ms: int) -> None:
         """A frame has come in; what waits keeps its bytes, for the buffer belongs to the next request."""
         if line.waits is None and not self._remembers and not self.faults.is_armed:
-            self._pass(line, Turn(None, 0, 0), frame, is_answered=not _wants_no_answer(frame))
+            logs_in = line.within.login is not None and line.session.login is not None  # its tokens have no header
+            is_answered = logs_in or not _wants_no_answer(frame)
+            self._pass(line, Turn(None, 0, 0), frame, is_answered=is_answered)
             self._collect()
             return
         own = memoryview(bytearray(frame))

@@ -60,3 +60,18 @@ def test_what_cannot_be_is_told_in_one_line(words: list[str], said: str, capsys:
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert said in lines[0]
+
+
+def test_a_file_of_client_settings_has_to_be_there(tmp_path: Path) -> None:
+    path = tmp_path / "none.properties"
+    broker = BrokerProcess(tmp_path, console_listener="127.0.0.1:0", console_client_config=str(path))
+    assert broker.wait() == 1
+    assert f"console.client.config={path}: no such file" in broker.log
+
+
+@pytest.mark.parametrize("listener", [":8080", "8080", "localhost:http", "localhost:99999"])
+def test_what_is_no_address_is_told_in_one_line(tmp_path: Path, listener: str) -> None:
+    broker = BrokerProcess(tmp_path, console_listener=listener)
+    assert broker.wait() == 1
+    assert f"console.listener={listener}: " in broker.log
+    assert len(broker.log.splitlines()) == 1

@@ -167,3 +167,22 @@ def test_where_users_log_in_each_has_the_rights_of_the_protocol() -> None:
             assert Pages(pages.port).get("/api/topics").status == 401
             assert pages.post("/logout").status == 303
             assert pages.get("/topics").status == 303
+
+
+def test_a_session_that_is_not_used_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kbroker.console import app
+    from kbroker.console.cluster import Cluster
+
+    sessions = app.Sessions()
+
+    def begun() -> str:
+        return sessions.begin(app.Session(Cluster([("127.0.0.1", 1)], ClientSecurity())))
+
+    cookie = begun()
+    assert sessions.find(cookie) is not None
+    assert sessions.find("another") is None
+    monkeypatch.setattr(app, "MOST_SESSIONS", 2)
+    others = [begun() for _ in range(2)]
+    assert [sessions.find(each) is not None for each in (cookie, *others)] == [False, True, True]
+    monkeypatch.setattr(app, "IDLE_S", -1)
+    assert sessions.find(others[1]) is None
