@@ -200,7 +200,7 @@ def test_the_registration_is_apaches(brokers: Brokers, server: ZooKeeper) -> Non
     port = brokers.running[1].port
     assert content.pop("timestamp").isdigit()
     assert content == {
-        "features": {"transaction.version": {"min_version": 1, "max_version": 2}},
+        "features": {name: {"min_version": 1, "max_version": last} for name, _, last in SUPPORTED},
         "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
         "endpoints": [f"PLAINTEXT://127.0.0.1:{port}"],
         "jmx_port": -1,
