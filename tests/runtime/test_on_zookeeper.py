@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.apache import NoApacheError, ZooKeeper, missing
+from kbroker.metadata.features import SUPPORTED
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.processes import BrokerProcess, Client, within
