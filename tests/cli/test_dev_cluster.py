@@ -130,6 +130,19 @@ def test_data_that_is_kept_is_there_at_the_next_start(begin: Begin, tmp_path: Pa
         assert cluster.end(signal_number) == (0, "")
 
 
+def test_features_are_on_from_the_start_and_stay_as_they_were_set(begin: Begin, tmp_path: Path) -> None:
+    cluster = begin("1", "--data", str(tmp_path))
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    told = [admin.describe_features()["transaction.version"]["finalized"][1]]
+    assert admin.update_features({"transaction.version": ("SAFE_DOWNGRADE", 1)}) == {"transaction.version": "OK"}
+    admin.close()
+    cluster.end(signal.SIGTERM)
+    admin = KafkaAdminClient(bootstrap_servers=begin("1", "--data", str(tmp_path)).bootstrap)
+    told.append(admin.describe_features()["transaction.version"]["finalized"][1])
+    admin.close()
+    assert told == [2, 1]
+
+
 def test_brokers_end_with_a_command_that_was_killed(begin: Begin) -> None:
     cluster = begin("2")
     processes = [os.pidfd_open(pid) for pid in cluster.pids]
