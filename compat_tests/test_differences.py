@@ -543,7 +543,7 @@ def sync(group: str, generation: int, member: str, instance: str | None, assignm
     )
 
 
-@pytest.mark.parametrize("api", [55, 74], ids=["DescribeQuorum", "ListConfigResources"])
+@pytest.mark.parametrize("api", [55, 64], ids=["DescribeQuorum", "UnregisterBroker"])
 def test_what_only_a_metadata_quorum_answers_ends_the_connection(api: int, tmp_path: Path) -> None:
     """Judged by Apache's broker on ZooKeeper, as ours is; its sibling of a metadata quorum answers them."""
     frame = struct.pack(">ihhih", 11, api, 0, 1, -1) + b"\0"

@@ -68,7 +68,7 @@ def _said(error: KafkaError) -> str:
 
 
 def _done(update: FeatureUpdateKey) -> UpdatableFeatureResult:
-    return UpdatableFeatureResult(feature=update.feature, error_code=ErrorCode.NONE, error_message=None)
+    return UpdatableFeatureResult(feature=update.feature, error_code=ErrorCode.NONE, error_message="NONE")  # as Kafka's
 
 
 def _refuse(request: UpdateFeaturesRequest, code: ErrorCode, text: str, version: int) -> UpdateFeaturesResponse:

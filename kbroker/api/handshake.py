@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kbroker.broker.broker import Broker
 
 API_VERSIONS = 18
+NO_NODE = -1
 LEVEL_0_SINCE = 4  # clients know features that begin at level 0; the older Java ones fail at them (KIP-1022)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511: what a software name may look like
 
@@ -38,7 +39,9 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511
 def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
     """List what is served; remember what the client says it is."""
     is_understood = call.version < 3 or (
-        _is_software(request.client_software_name) and _is_software(request.client_software_version)
+        _is_software(request.client_software_name)
+        and _is_software(request.client_software_version)
+        and (request.cluster_id is None) == (request.node_id == NO_NODE)
     )
     if call.session.login is not None:
         call.session.login.versions_told(understood=is_understood)

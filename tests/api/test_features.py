@@ -103,8 +103,10 @@ def test_metadata_of_an_earlier_kbroker_is_brought_up_to_date(levels: dict[str, 
 @pytest.mark.parametrize(
     ("cluster_id", "node_id", "code"),
     [
-        (None, 99, ErrorCode.NONE),
+        (None, -1, ErrorCode.NONE),
         (CLUSTER, BROKER, ErrorCode.NONE),
+        (None, 99, ErrorCode.INVALID_REQUEST),  # both are known, or neither
+        (CLUSTER, -1, ErrorCode.INVALID_REQUEST),
         (CLUSTER, 99, ErrorCode.REBOOTSTRAP_REQUIRED),
         ("another", BROKER, ErrorCode.REBOOTSTRAP_REQUIRED),
     ],
