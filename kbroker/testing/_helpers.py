@@ -15,19 +15,13 @@ from kbroker.broker.coordinator_types import COORDINATOR_TYPES
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.security.recipes import Recipe
 from kbroker.testing._client import Connection, Connections
+from kbroker.testing._groups import CLASSIC, SHARE, Group, ShareGroup, described, forget, listed, share_offsets
 from kbroker.testing._users import rule_request, user_request
 from kbroker.usage import UsageError
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import OffsetFetchRequest
-from protocol.messages.groups import (
-    DeleteGroupsRequest,
-    DescribeGroupsRequest,
-    FindCoordinatorRequest,
-    LeaveGroupRequest,
-    ListGroupsRequest,
-    MemberIdentity,
-)
+from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -59,15 +53,6 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-class Group(NamedTuple):
-    """A consumer group. state: Kafka's word, "Stable". members: client ids. committed: next offset by partition."""
-
-    name: str
-    state: str
-    members: tuple[str, ...]
-    committed: dict[tuple[str, int], int]
 
 
 class Helpers:
@@ -174,21 +159,34 @@ class Helpers:
     # -- groups
 
     def groups(self) -> dict[str, Group]:
-        """All consumer groups by name. Raises: UsageError if a coordinator does not know its groups in time."""
+        """All groups by name, of every kind. Raises: UsageError if a coordinator does not know its groups in time."""
         with self._connections() as all_of_them:
-            names = [name for each in _brokers(all_of_them) for name in _all_listed(all_of_them.to(each))]
-            return {name: _group(all_of_them, name) for name in names}
+            kinds = _kinds(all_of_them)
+            return {name: _group(all_of_them, name, kinds[name]) for name in kinds}
+
+    def share_group(self, name: str) -> ShareGroup:
+        """A share group: who reads, where it is, how many records are not over. Raises: UsageError if there is none."""
+        with self._connections() as all_of_them:
+            kinds = _kinds(all_of_them)
+            if kinds.get(name) != SHARE:
+                others = ", ".join(sorted(each for each, kind in kinds.items() if kind == SHARE)) or "none"
+                raise UsageError(f"there is no share group {name!r}: there are {others}")
+            found = _group(all_of_them, name, SHARE)
+            _, start, lag = share_offsets(all_of_them.to(_coordinator(all_of_them, name)), name)
+            return ShareGroup(name, found.state, found.members, start, lag, found.epoch or 0)
 
     def lag(self, group: str, topic: str | None = None) -> int:
-        """How many records a group has not committed, over the partitions that it has committed offsets of.
+        """How many records a group has not committed, over the partitions that it has committed offsets of. Records
+        of a share group count from where it begins, those among them that are over too.
 
         topic: of that one alone, all its partitions, committed or not. Raises: UsageError if there is no such group, or
         no such topic.
         """
         with self._connections() as all_of_them:
-            found = _group(all_of_them, group)
+            kinds = _kinds(all_of_them)
+            found = _group(all_of_them, group, kinds.get(group, CLASSIC))
             if found.state == "Dead":
-                raise UsageError(f"there is no group {group!r}: there are {', '.join(sorted(self.groups())) or 'none'}")
+                raise UsageError(f"there is no group {group!r}: there are {', '.join(sorted(kinds)) or 'none'}")
             leaders = _leaders(all_of_them)
             wanted = dict(found.committed)
             if topic is not None and topic not in leaders:
@@ -476,54 +474,48 @@ def _coordinator(all_of_them: Connections, name: str, key_type: int = GROUPS) ->
 def _forget_groups(all_of_them: Connections, leaders: Leaders) -> bool:
     """Put all members out of their groups, and delete these. Returns: whether there is no group now."""
     coordinators = set(leaders.get(CONSUMER_OFFSETS, []))
-    return "" not in coordinators and all(_forget_groups_of(all_of_them.to(each)) for each in coordinators)
+    return "" not in coordinators and all(forget(all_of_them.to(each)) for each in coordinators)
 
 
-def _forget_groups_of(connection: Connection) -> bool:
-    names = _listed(connection)
-    if not names:
-        return names is not None
-    for group in connection.ask(DescribeGroupsRequest(groups=names), 4).groups:
-        if group.members:
-            members = [
-                MemberIdentity(member_id=each.member_id, group_instance_id=each.group_instance_id)
-                for each in group.members
-            ]
-            connection.ask(LeaveGroupRequest(group_id=group.group_id, members=members), 4)
-    connection.ask(DeleteGroupsRequest(groups_names=names), 1)
-    return _listed(connection) == []  # one stays that awaits its first members, or offsets of a transaction
+def _kinds(all_of_them: Connections) -> dict[str, str]:
+    """The kind of each group, once its coordinator has loaded it."""
+    return {name: kind for each in _brokers(all_of_them) for name, kind in _all_listed(all_of_them.to(each)).items()}
 
 
-def _listed(connection: Connection) -> list[str] | None:
-    """The groups that a broker coordinates; None while it is loading them."""
-    listed = connection.ask(ListGroupsRequest(), 0)
-    return None if listed.error_code else [each.group_id for each in listed.groups]
-
-
-def _all_listed(connection: Connection) -> list[str]:
+def _all_listed(connection: Connection) -> dict[str, str]:
     """The groups that a broker coordinates, once it has loaded them."""
     for _ in looks(WAIT_S):
-        if (names := _listed(connection)) is not None:
-            return names
+        if (kinds := listed(connection)) is not None:
+            return kinds
     raise UsageError(f"a broker is still loading its groups after {WAIT_S:g} s")
 
 
-def _group(all_of_them: Connections, name: str) -> Group:
+def _group(all_of_them: Connections, name: str, kind: str) -> Group:
     """The group, once its coordinator has loaded it: until then it would pass for one without any offsets."""
-    described: Any = None
-    offsets: Any = None
+    found: Any = None
+    code = 0
+    committed: dict[tuple[str, int], int] = {}
     for _ in looks(WAIT_S):
         connection = all_of_them.to(_coordinator(all_of_them, name))
-        described = connection.ask(DescribeGroupsRequest(groups=[name]), 3).groups[0]
-        offsets = connection.ask(OffsetFetchRequest(group_id=name, topics=None), 5)
-        if not (described.error_code or offsets.error_code):
+        found = described(connection, name, kind)
+        code, committed = _offsets(connection, name, kind)
+        code = found.error_code or code
+        if not code:
             break
-    if code := described.error_code or offsets.error_code:
+    if code:
         raise UsageError(f"group {name!r} cannot be looked at: {_why(code)}")
-    committed = {
+    members = tuple(sorted(each.client_id for each in found.members))
+    return Group(name, found.group_state, members, committed, kind, None if kind == CLASSIC else found.group_epoch)
+
+
+def _offsets(connection: Connection, name: str, kind: str) -> tuple[int, dict[tuple[str, int], int]]:
+    """An error code, and what a group has committed; where it begins, of a share group."""
+    if kind == SHARE:
+        code, start, _ = share_offsets(connection, name)
+        return code, start
+    offsets = connection.ask(OffsetFetchRequest(group_id=name, topics=None), 5)
+    return offsets.error_code, {
         (topic.name, part.partition_index): part.committed_offset
         for topic in offsets.topics
         for part in topic.partitions
     }
-    members = tuple(sorted(each.client_id for each in described.members))
-    return Group(name, described.group_state, members, committed)

@@ -12,6 +12,7 @@ from kafka.structs import TopicPartition
 
 from kbroker.testing import Broker, UsageError, _helpers, broker
 from kbroker.testing._client import Connections
+from kbroker.testing._groups import Group
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -264,7 +265,7 @@ def test_a_reset_forgets_groups_whatever_they_are_at(b: Broker, use: Callable[[B
     assert b.groups() == {}
     b.produce("orders", b"x")
     commit(b)
-    assert b.groups()["billing"] == ("billing", "Empty", (), {("orders", 0): 1})
+    assert b.groups()["billing"] == Group("billing", "Empty", (), {("orders", 0): 1})
 
 
 @pytest.mark.parametrize(
