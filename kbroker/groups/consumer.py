@@ -227,14 +227,14 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
                 text = f"Member {member_id} is not a member of group {group.group_id}."
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, text)
             member = member or ConsumerGroupMember(member_id)
-            _check_epoch(member, epoch, reported)
+            check_epoch(member, epoch, reported)
             return member
         holder = group.static_member(request.instance_id)
         if joins:
             return self.joining_static(group, member_id, request.instance_id, changes, is_classic=False)
         check_holder(holder, member_id, request.instance_id)
         assert holder is not None, request.instance_id
-        _check_epoch(holder, epoch, reported)
+        check_epoch(holder, epoch, reported)
         return holder
 
     def joining_static(
@@ -794,7 +794,7 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Mapp
         raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{text}Supported assignors: {', '.join(assignors)}.")
 
 
-def _check_epoch(member: ConsumerGroupMember, epoch: int, reported: Reported | None) -> None:
+def check_epoch(member: ConsumerGroupMember, epoch: int, reported: Reported | None) -> None:
     """Raises: KafkaError FENCED_MEMBER_EPOCH for one that speaks in another epoch than it is in.
 
     That before passes if it owns no more than it may: the answer with the newer one may have been lost.

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from kbroker.groups.consumer_group import ConsumerGroupMember
+from kbroker.groups.reconciliation import OwnerEpoch
 from kbroker.groups.streams.reconciliation import Current, Owners
 from kbroker.log.producer_state import BatchSpan, Origin, Producers
 from kbroker.replica.followers import Follower
 from kbroker.replica.partition import Partition
 from kbroker.sim.explored_in_sync import InSyncModel
+from kbroker.sim.explored_partitions import PartitionModel, PartitionWorld
 from kbroker.sim.explored_producer import ProducerModel
 from kbroker.sim.explored_tasks import TaskModel, TaskWorld
 from kbroker.sim.explorer import Explored, ObjectionError, explore
@@ -137,6 +140,53 @@ class NeverReleases(TaskModel):
 def test_a_fault_in_the_reconciliation_of_tasks_is_found(fault: type[TaskModel], why: str) -> None:
     with pytest.raises(ObjectionError, match=why):
         explore(fault(targets=2, with_standby=False))
+
+
+# --- partitions of a consumer group
+
+
+def test_partitions_never_have_two_owners_and_members_never_wait_for_nothing() -> None:
+    explored = explore(PartitionModel(targets=2))
+    assert explored.closed
+    assert explored.states > 3_000
+
+
+class GivesPartitionsAway(PartitionModel):
+    """Does not ask whether a partition is free."""
+
+    def _owners(self, known: object) -> OwnerEpoch:
+        return lambda topic, partition: -1
+
+
+class BelievesInPartitions(PartitionModel):
+    """Takes partitions away from a member that has not said that it has let go of them."""
+
+    def _reconcile(
+        self, current: ConsumerGroupMember, member: int, state: PartitionWorld, said: object
+    ) -> ConsumerGroupMember:
+        return super()._reconcile(current, member, state, state.target[member])
+
+
+class NeverHearsOfPartitions(PartitionModel):
+    """Lets a member wait that has said that it has let go."""
+
+    def _reconcile(
+        self, current: ConsumerGroupMember, member: int, state: PartitionWorld, said: object
+    ) -> ConsumerGroupMember:
+        return super()._reconcile(current, member, state, None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (GivesPartitionsAway, "is given to two members"),
+        (BelievesInPartitions, "is with two members"),
+        (NeverHearsOfPartitions, "waits for nothing"),
+    ],
+)
+def test_a_fault_in_the_reconciliation_of_partitions_is_found(fault: type[PartitionModel], why: str) -> None:
+    with pytest.raises(ObjectionError, match=why):
+        explore(fault(targets=2))
 
 
 # --- the in-sync replicas
