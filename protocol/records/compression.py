@@ -301,8 +301,6 @@ class _Lz4:
     FLAGS, FLAGS_MASK = 0x60, 0xE3  # version 1, independent blocks, no dictionary: no Java consumer reads another frame
     FASTEST = "lz4.frame"
     LEAST_OF_HIGH = 3  # levels of the high compressor begin here
-    MAGIC, BLOCKS_OF_64_KB = b"\x04\x22\x4d\x18", 0x40
-    BLOCK_BYTES = 64 << 10
     SIZE = Struct("<I")  # of a block; the highest bit says that it is not compressed
     STORED = 1 << 31
     HAS_BLOCK_SUMS, HAS_SIZE, HAS_SUM = 0x10, 0x08, 0x04  # among the flags
@@ -311,7 +309,11 @@ class _Lz4:
         level = 0 if level is None or level == self.default_level else max(level, self.LEAST_OF_HIGH)
         frame = _fastest(self.FASTEST)
         if frame is None:
-            return self._frame_of(memoryview(data), level)
+            compressor = _library("cramjam", self.name).lz4.Compressor(
+                level, content_checksum=False, block_linked=False
+            )
+            compressor.compress(bytes(data))
+            return bytes(compressor.finish())
         compressed: bytes = frame.compress(
             data,
             compression_level=level,
@@ -320,21 +322,6 @@ class _Lz4:
             store_size=False,
         )
         return compressed
-
-    def _frame_of(self, data: memoryview, level: int) -> bytes:
-        """The same frame by cramjam, which makes those of blocks that depend on one another."""
-        compress = _library("cramjam", self.name).lz4.compress_block
-        how: dict[str, object] = {"mode": "high_compression", "compression": level} if level else {"mode": "default"}
-        about = bytes([self.FLAGS, self.BLOCKS_OF_64_KB])
-        parts: list[Readable] = [self.MAGIC, about, bytes([_xxh32_short(about) >> 8 & 0xFF])]
-        for start in range(0, len(data), self.BLOCK_BYTES):
-            block = data[start : start + self.BLOCK_BYTES]
-            made = bytes(compress(block, store_size=False, **how))
-            if len(made) < len(block):
-                parts += self.SIZE.pack(len(made)), made
-            else:
-                parts += self.SIZE.pack(len(block) | self.STORED), block
-        return b"".join([*parts, self.SIZE.pack(0)])
 
     def decompress(self, data: Readable, limit: int) -> Readable:
         return self._inflate([data], limit)

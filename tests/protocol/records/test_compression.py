@@ -80,10 +80,18 @@ def test_every_level_makes_data_that_comes_out_again(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "levels"), [("gzip", (1, 9)), ("lz4", (9, 12)), ("zstd", (-20, 19))], ids=["gzip", "lz4", "zstd"]
+    ("codec", "levels"),
+    [
+        (codec_named("gzip"), (1, 9)),
+        (codec_named("lz4"), (9, 12)),
+        (Lz4ByCramjam(), (9, 12)),
+        (codec_named("zstd"), (-20, 19)),
+        (ZstdByPython(), (-20, 19)),
+    ],
+    ids=lambda value: type(value).__name__,
 )
-def test_a_higher_level_makes_less(codec: str, levels: tuple[int, int]) -> None:
-    low, high = (len(codec_named(codec).compress(TEXT, level)) for level in levels)
+def test_a_higher_level_makes_less(codec: Codec, levels: tuple[int, int]) -> None:
+    low, high = (len(codec.compress(TEXT, level)) for level in levels)
     assert high < low
 
 
