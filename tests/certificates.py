@@ -22,6 +22,17 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 DAY = timedelta(days=1)
+SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Made:
@@ -48,7 +59,14 @@ class Made:
             .not_valid_before(now - since * DAY)
             .not_valid_after(now + days * DAY)
             .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+            # Python 3.13 and later ask for these (VERIFY_X509_STRICT)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key((issuer or self).key.public_key()), critical=False
+            )
         )
+        if issuer is None:
+            builder = builder.add_extension(SIGNS, critical=True)
         if hosts:
             names = [_other_name(each) for each in hosts]
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
