@@ -18,11 +18,13 @@ Source: the documentation of Apache's, Confluent's and Bitnami's images, and wha
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 
 from kbroker.cli._broker import say
 from kbroker.config import (
@@ -100,6 +102,8 @@ class Configured(NamedTuple):
 
 def configure(environment: Mapping[str, str], place: Place, mounts: str = "") -> Configured:
     """What follows from an environment. mounts: the text of proc(5), mountinfo. Raises: ConfigError, OSError."""
+    cluster_id = _cluster_id(environment)
+    environment = {name: value for name, value in environment.items() if name != "CLUSTER_ID"}
     settings: dict[str, str] = {}
     for path in map(place, GIVEN):
         if os.path.isfile(path):
@@ -116,7 +120,6 @@ def configure(environment: Mapping[str, str], place: Place, mounts: str = "") ->
         settings["log.dirs"] = data_directory(mounts)
     if not given.keys() & {"listeners", "advertised.listeners"}:
         settings["advertised.listeners"] = ADVERTISED
-    cluster_id = _cluster_id(environment)
     if cluster_id and "cluster.id" not in given:
         settings["cluster.id"] = cluster_id
     settings |= _logins(environment, place, settings, unset)
@@ -168,9 +171,16 @@ def _stores(environment: Mapping[str, str], place: Place, unset: list[str]) -> d
 
 
 def _cluster_id(environment: Mapping[str, str]) -> str:
-    """CLUSTER_ID as Kafka writes ids; plain base64, or its padding, means the same. Raises: ConfigError."""
+    """CLUSTER_ID as Kafka writes ids; plain base64, or its padding, means the same, and of a name one is made."""
     given = environment.get("CLUSTER_ID", "").strip()
-    return cluster_id_of(given, "CLUSTER_ID") if given else ""
+    if not given:
+        return ""
+    try:
+        return cluster_id_of(given, "CLUSTER_ID")
+    except ConfigError:  # as tests call their clusters; the same name is the same cluster
+        made = base64.urlsafe_b64encode(sha256(given.encode()).digest()[:16]).decode().rstrip("=")
+        say(f"kbroker: CLUSTER_ID={given}: is no id of Kafka's, 22 letters of base64url; made of it: {made}")
+        return made
 
 
 def cluster_id_of(text: str, what: str) -> str:
