@@ -33,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--matrix", metavar="FILE", help="write the results as a Markdown page")
     group.addoption("--pictures", metavar="FOLDER", help="where the console's tasks leave a picture each")
     group.addoption("--kills", type=int, default=3, help="how often each kill test kills the broker")
+    group.addoption("--image", default="", help="the container image that test_containers.py is about")
     group.addoption("--new-topics", type=int, default=0, help="how many topics each client makes and uses at once")
 
 
