@@ -10,6 +10,7 @@ from typing import Any
 
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -23,6 +24,13 @@ if authority := BROKER.pop("ssl_cafile", None):
     BROKER.pop("ssl_keyfile", None)  # the same file
     if own := BROKER.pop("ssl_certfile", None):
         BROKER["ssl_context"].load_cert_chain(own)
+if bearer := BROKER.pop("bearer", None):
+
+    class Provider(AbstractTokenProvider):
+        async def token(self) -> str:
+            return str(bearer)
+
+    BROKER["sasl_oauth_token_provider"] = Provider()
 STRATEGIES = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 
 

@@ -22,6 +22,8 @@ from driver import data, security, serve, text
 from writer import Done, Writer
 
 SERVERS = {"bootstrap.servers": sys.argv[1], **security()}
+if bearer := SERVERS.pop("bearer", None):
+    SERVERS["oauth_cb"] = lambda _: (bearer, time.time() + 300)
 STRATEGIES = {"cooperative": "cooperative-sticky"}
 WAIT_S = 30
 

@@ -22,6 +22,17 @@ from kafka.structs import OffsetAndMetadata
 from writer import Done, Writer
 
 BROKER = {"bootstrap_servers": sys.argv[1], **security()}
+if bearer := BROKER.pop("bearer", None):
+    try:
+        from kafka.net.sasl.oauth import AbstractTokenProvider
+    except ImportError:  # before 3
+        from kafka.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):
+        def token(self) -> str:
+            return str(bearer)
+
+    BROKER["sasl_oauth_token_provider"] = Provider()
 HANGS_S = 5  # a transaction takes a tenth of that, the start of a killed broker within it
 NEWER = int(kafka.__version__.split(".")[0]) >= 3
 STRATEGIES = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}

@@ -12,6 +12,11 @@ const { Kafka, CompressionTypes, CompressionCodecs, PartitionAssigners, ConfigRe
 
 const security = JSON.parse(process.env.CLIENT_SETTINGS || '{}')
 if (security.ssl) security.ssl.ca = [fs.readFileSync(security.ssl.ca)]
+if (security.bearer) {
+  const value = security.bearer
+  security.sasl = { mechanism: 'oauthbearer', oauthBearerProvider: async () => ({ value }) }
+  delete security.bearer
+}
 const kafka = new Kafka({ brokers: [address], ...security, logLevel: logLevel.ERROR, logCreator: () => e => console.error(JSON.stringify(e)) })
 const admin = kafka.admin()
 const producers = new Map()
