@@ -14,8 +14,8 @@ The row of a state in `RULES` is which states may follow, and the API keys that 
 tokens come bare, without a header; after 1 in SaslAuthenticate. A login again, on the same connection (KIP-368), has to
 be by the same mechanism and as the same principal.
 
-Unlike Kafka: the token of a client of 0.9 that sends no SaslHandshake (GSSAPI) is not understood. Another request in the
-middle of a login is not parsed and answered by ILLEGAL_SASL_STATE: the connection ends.
+Unlike Kafka: the token of a client of 0.9 that sends no SaslHandshake (GSSAPI) is not understood. Another request in
+the middle of a login is not parsed and answered by ILLEGAL_SASL_STATE: the connection ends.
 """
 
 from __future__ import annotations
