@@ -21,7 +21,7 @@ from kafka.admin import ACL, ACLOperation, ACLPermissionType, KafkaAdminClient, 
 
 from compat_tests.apache import SMALL_JVM, KraftBroker, free_port
 from compat_tests.brokers import KbrokerProcess
-from compat_tests.clients import CLIENTS, FRANZ_GO, LIBRDKAFKA, Client, ClientError, start
+from compat_tests.clients import CLIENTS, FRANZ_GO, Client, ClientError, start
 from compat_tests.test_security import IMPATIENT
 
 SECTION = "13 Logins by tokens of an issuer"
@@ -137,10 +137,7 @@ def outcome(client: Client, address: str, token: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("token", TOKENS)
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(each, id=str(each), marks=[pytest.mark.quick] * (each is LIBRDKAFKA)) for each in WITH_BEARER],
-)
+@pytest.mark.parametrize("kind", WITH_BEARER, ids=str)
 def test_a_token_is_taken_as_apaches_broker_takes_it(
     both: dict[str, str], kind: Client, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
