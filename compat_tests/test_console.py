@@ -71,7 +71,6 @@ class Shop:
             "offsets_topic_num_partitions": "1",
             "transaction_state_log_num_partitions": "1",
             "group_initial_rebalance_delay_ms": "0",
-            "log_segment_bytes": "40000",
             "log_index_interval_bytes": "1000",
         }
         self.broker = BrokerProcess(folder, **settings)
@@ -91,10 +90,11 @@ class Shop:
         given = {"group.id": "billing", "client.id": "biller", "auto.offset.reset": "earliest", **settings}
         return Consumer({"bootstrap.servers": self.address, "enable.auto.commit": False, **given})
 
-    def make(self, **topics: int) -> None:
-        """Topics, with so many partitions."""
+    def make(self, settings: dict[str, str] | None = None, **topics: int) -> None:
+        """Topics, with so many partitions and these settings."""
         admin = AdminClient({"bootstrap.servers": self.address})
-        for made in admin.create_topics([NewTopic(name, count, 1) for name, count in topics.items()]).values():
+        wanted = [NewTopic(name, count, 1, config=settings or {}) for name, count in topics.items()]
+        for made in admin.create_topics(wanted).values():
             made.result(30)
 
 
@@ -104,7 +104,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         unavailable(MISSING)
     made = Shop(tmp_path_factory.mktemp("console"))
     with made.broker:
-        made.make(orders=3, payments=1, evil=1)
+        made.make({"segment.bytes": "40000"}, orders=3)
+        made.make(payments=1, evil=1)
         producer = made.producer()
         for number in range(3000):
             order = {"id": number, "item": {"name": f"book {number}"}, "price": number / 2}
@@ -155,7 +156,7 @@ def test_1_find_a_message_by_its_key_among_a_million(shop: Shop, browser: Browse
     producer = shop.producer(**{"queue.buffering.max.messages": 2 * MILLION})
     for number in range(MILLION):
         producer.produce("million", b'{"id": %d, "text": "%s"}' % (number, b"x" * 60), b"key-%d" % number)
-    producer.flush(120)
+    assert producer.flush(120) == 0
     browser.click("=Topics")
     browser.click("a[aria-label='Messages of million']")
     browser.find("input[name=key]").type("key-271828")

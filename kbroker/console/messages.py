@@ -303,6 +303,7 @@ def messages(
     places = _places(cluster, topic, partitions)
     search = Search(cluster, wanted, began_s + min(max(seconds, 0.1), MOST_SECONDS))
     starts, stops = ends(cluster, places)
+    unread = [number for topic, number in places if (topic, number) not in starts or (topic, number) not in stops]
     places = [place for place in places if place in starts and place in stops]
     if start == "newest":
         hits, bottoms = _newest(search, starts, stops, limit, _positions(topic, resume))
@@ -317,8 +318,9 @@ def messages(
         "records": [shown(values, each, form) for each in hits],
         "filtered": wanted.is_on,
         "next": _spelled(following),
-        "complete": not following and not search.is_late,
+        "complete": not following and not search.is_late and not unread,
         "late": search.is_late,
+        "unread": unread,
         "read_bytes": search.read_bytes,
         "read_batches": search.read_batches,
         "ms": round((time.monotonic() - began_s) * 1000),

@@ -90,6 +90,19 @@ def test_a_search_whose_time_is_up_says_where_it_was_and_goes_on(cluster: Cluste
     assert found["complete"] or found["next"]
 
 
+def test_a_partition_that_cannot_be_read_is_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kbroker.console import messages as module
+
+    real = module.ends
+
+    def without_one(*given: Any) -> Any:
+        return tuple({place: at for place, at in each.items() if place[1] != 1} for each in real(*given))
+
+    monkeypatch.setattr(module, "ends", without_one)
+    found = messages(cluster, VALUES, "orders", limit=500)
+    assert (found["unread"], found["complete"]) == ([1], False)
+
+
 def test_what_is_sent_comes_back_with_its_headers(cluster: Cluster) -> None:
     sent = produce(cluster, "empty", value="a\r\nb", key="k", headers="source: web\nn: 1")
     found = message(cluster, VALUES, "empty", sent["partition"], sent["offset"])
