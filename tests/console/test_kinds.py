@@ -48,7 +48,8 @@ def test_a_consumer_group_has_epochs_and_its_members_partitions(cluster: Cluster
     )
     assert cluster.ask(joins, node).error_code == 0
     found = group(cluster, "consumers")
-    assert (found["kind"], found["epoch"], found["members"][0]["has"]) == ("consumer", 1, {"t": [0, 1]})
+    assert (found["kind"], found["members"][0]["has"]) == ("consumer", {"t": [0, 1]})
+    assert found["epoch"] >= 1
     assert "nothing is committed yet" in found["findings"][0]["text"]
 
 
