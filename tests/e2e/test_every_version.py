@@ -17,6 +17,7 @@ from protocol.messages.topics import (
 )
 from tests.e2e import (  # noqa: F401 - they add their exchanges
     control_exchanges,
+    group_exchanges,
     login_exchanges,
     share_exchanges,
     transaction_exchanges,

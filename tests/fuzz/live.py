@@ -34,6 +34,7 @@ from protocol.headers import parse_request_header, skip_tags
 from protocol.message import DecodeError
 from tests.e2e import (  # noqa: F401 - they add their exchanges
     control_exchanges,
+    group_exchanges,
     login_exchanges,
     share_exchanges,
     transaction_exchanges,
