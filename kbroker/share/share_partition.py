@@ -420,7 +420,8 @@ class SharePartition:
         for stretch in self.stretches:
             if stretch.state is ACQUIRED and stretch.pending is None and stretch.deadline_ms <= now_ms:
                 state = self._given_back(stretch)
-                change.add(stretch, state, DELIVERY_COUNT_EXCEEDED)
+                now = Stretch(stretch.first, stretch.last, stretch.state, stretch.count)
+                change.add(now, state, DELIVERY_COUNT_EXCEEDED)  # which may have another change under way by then
                 stretch.become(state)
                 if state is AVAILABLE:
                     self._free_from = min(self._free_from, stretch.first)

@@ -287,6 +287,17 @@ def test_a_lock_whose_time_was_up_is_gone_when_its_acknowledgement_could_not_be_
 # --- deliveries
 
 
+def test_a_lock_that_has_expired_is_written_after_another_member_has_accepted_the_record() -> None:
+    of = new()
+    acquire(of, (0, 0))
+    expired = of.expire(LIMITS.lock_duration_ms)
+    acquire(of, (0, 0), member="n")
+    accepted = say(of, 0, 0, ACCEPT, member="n")
+    of.written(expired, 0, is_written=True)
+    of.written(accepted, 0, is_written=True)
+    assert of.start_offset == 1
+
+
 def deliver_and_fail(of: SharePartition, *batches: tuple[int, int]) -> list[Acquired]:
     found = acquire(of, *batches)
     for each in found:
