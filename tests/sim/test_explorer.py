@@ -12,9 +12,12 @@ from kbroker.groups.streams.reconciliation import Current, Owners
 from kbroker.log.producer_state import BatchSpan, Origin, Producers
 from kbroker.replica.followers import Follower
 from kbroker.replica.partition import Partition
+from kbroker.share.share_partition import Change, SharePartition
 from kbroker.sim.explored_in_sync import InSyncModel
 from kbroker.sim.explored_partitions import PartitionModel, PartitionWorld
 from kbroker.sim.explored_producer import ProducerModel
+from kbroker.sim.explored_records import IsWritten, RecordModel
+from kbroker.sim.explored_records import Written as Stored
 from kbroker.sim.explored_tasks import TaskModel, TaskWorld
 from kbroker.sim.explorer import Explored, ObjectionError, explore
 from protocol.records.batch import PRODUCER_EPOCH, PRODUCER_ID, HeaderTuple
@@ -187,6 +190,63 @@ class NeverHearsOfPartitions(PartitionModel):
 def test_a_fault_in_the_reconciliation_of_partitions_is_found(fault: type[PartitionModel], why: str) -> None:
     with pytest.raises(ObjectionError, match=why):
         explore(fault(targets=2))
+
+
+# --- records of a share group
+
+
+@pytest.mark.parametrize("model", [RecordModel(records=1, writes=2), RecordModel(members=1)])
+def test_records_of_a_share_group_are_neither_lost_nor_given_out_again(model: RecordModel) -> None:
+    assert explore(model).closed
+
+
+class DoesNotHearOfWrites(RecordModel):
+    """Takes every write for one that failed."""
+
+    def _end_write(self, partition: SharePartition, change: Change, event: IsWritten) -> None:
+        super()._end_write(partition, change, IsWritten(is_written=False, is_late=True))
+
+
+class CountsWrongly(RecordModel):
+    """Gives a record out once too often."""
+
+    def _load(self, records: tuple[Stored, ...]) -> SharePartition:
+        partition = super()._load(records)
+        partition.limits = partition.limits._replace(deliveries=partition.limits.deliveries + 1)
+        return partition
+
+
+class DropsWhatExpires(RecordModel):
+    """Passes the first record by when its lock runs out."""
+
+    def _expire(self, partition: SharePartition) -> Change:
+        change = super()._expire(partition)
+        partition.log_starts_at(1)
+        return change
+
+
+class MixesWritesUp(RecordModel):
+    """Has a lock that has run out wait for its write with all others, though it counts already."""
+
+    def _expire(self, partition: SharePartition) -> Change:
+        change = super()._expire(partition)
+        now = {stretch.first: stretch for stretch in partition.stretches}
+        change.stretches = [(now.get(batch.first, stretch), batch) for stretch, batch in change.stretches]
+        return change
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (DoesNotHearOfWrites, "was accepted, and is given out again"),
+        (CountsWrongly, "is given out 3 times"),
+        (DropsWhatExpires, "is lost"),
+        (MixesWritesUp, "is given out 3 times"),
+    ],
+)
+def test_a_fault_in_what_becomes_of_shared_records_is_found(fault: type[RecordModel], why: str) -> None:
+    with pytest.raises(ObjectionError, match=why):
+        explore(fault(records=1, writes=2))
 
 
 # --- the in-sync replicas
