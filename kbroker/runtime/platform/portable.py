@@ -153,7 +153,7 @@ def preadv(fd: int, buffers: Sequence[memoryview], position: int) -> int:
 
 
 if sys.platform != "linux" and hasattr(os, "pwritev"):
-    pwritev, preadv = os.pwritev, os.preadv
+    pwritev, preadv = os.pwritev, os.preadv  # type: ignore[assignment]
 
 
 def is_resident(region: Region, size: int) -> bool:
