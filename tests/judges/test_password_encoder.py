@@ -74,8 +74,8 @@ def judge() -> Iterator[Judge]:
 
 
 def test_either_reads_what_the_other_has_enciphered(judge: Judge) -> None:
-    ways = list(product(PASSWORD_KEY_FACTORIES, PASSWORD_CIPHERS, PASSWORD_KEY_BITS, (1024, 4096)))
-    for at, (factory, cipher, bits, iterations) in enumerate(ways):
+    for at, (factory, cipher, bits) in enumerate(product(PASSWORD_KEY_FACTORIES, PASSWORD_CIPHERS, PASSWORD_KEY_BITS)):
+        iterations = 1024 if at % 7 else 4096
         encoder = PasswordEncoder(SECRETS[at % len(SECRETS)], factory, cipher, bits, iterations)
         for password in (PASSWORDS[at % len(PASSWORDS)], PASSWORDS[-1 - at % 5]):
             assert encoder.decode(judge.ask(encoder, encode=password)) == password
