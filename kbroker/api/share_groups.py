@@ -115,21 +115,33 @@ def describe_share_group_offsets(request: DescribeShareGroupOffsetsRequest, call
 
 def _describe_offsets(asked: DescribeShareGroupOffsetsRequestGroup, call: Call, done: Any) -> None:
     broker, share = call.broker, call.broker.share_groups
-    cache = broker.plane.cache
+    cache, helper = broker.plane.cache, broker.auth_helper
+    hidden: list[tuple[str, int]] = []  # named, of topics that the session may not describe
     try:
         group = share.find(asked.group_id)
     except KafkaError as error:
         done(_offsets_error(asked.group_id, error.code, error.message))
         return
     if asked.topics is None:
-        names = {topic_id: name for topic_id, (name, _) in group.initialized.items()}
+        names = {
+            topic_id: name
+            for topic_id, (name, _) in group.initialized.items()
+            if helper.allows(call.session, Operation.DESCRIBE, TOPIC, name, hidden=True)
+        }
         wanted = [(topic_id, partition) for topic_id in names for partition in sorted(group.assignable(topic_id))]
         unknown: list[tuple[str, int]] = []
     else:
-        names = {cache.topic_id(topic.topic_name): topic.topic_name for topic in asked.topics}
-        named = [(topic.topic_name, partition) for topic in asked.topics for partition in topic.partitions]
+        shown = [
+            topic for topic in asked.topics if helper.allows(call.session, Operation.DESCRIBE, TOPIC, topic.topic_name)
+        ]
+        told = {id(topic) for topic in shown}
+        hidden = [(each.topic_name, at) for each in asked.topics if id(each) not in told for at in each.partitions]
+        names = {cache.topic_id(topic.topic_name): topic.topic_name for topic in shown}
+        named = [(topic.topic_name, partition) for topic in shown for partition in topic.partitions]
         wanted = [(cache.topic_id(name), index) for name, index in named if cache.partition(name, index) is not None]
         unknown = [(name, index) for name, index in named if cache.partition(name, index) is None]
+
+    kept_back = {name for name, _ in hidden}
 
     def summarized(results: Mapping[tuple[bytes, int], Any], now_ms: int) -> None:
         topics: dict[str, list[DescribeShareGroupOffsetsResponsePartition]] = {}
@@ -150,13 +162,25 @@ def _describe_offsets(asked: DescribeShareGroupOffsetsRequestGroup, call: Call, 
             topics.setdefault(name, []).append(
                 DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=-1, leader_epoch=0)
             )
+        for name, index in hidden:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topics.setdefault(name, []).append(
+                DescribeShareGroupOffsetsResponsePartition(
+                    partition_index=index,
+                    start_offset=-1,
+                    leader_epoch=0,
+                    lag=-1,
+                    error_code=code,
+                    error_message=code.message,
+                )
+            )
         done(
             DescribeShareGroupOffsetsResponseGroup(
                 group_id=asked.group_id,
                 topics=[
                     DescribeShareGroupOffsetsResponseTopic(
                         topic_name=name,
-                        topic_id=cache.topic_id(name),
+                        topic_id=ZERO_UUID if name in kept_back else cache.topic_id(name),
                         partitions=sorted(found, key=lambda each: each.partition_index),
                     )
                     for name, found in topics.items()

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from kbroker.broker.authorizer import Operation, ResourceType
 from protocol.errors import ErrorCode
+from protocol.message import ZERO_UUID
 from protocol.messages.groups import DeleteGroupsRequest, ListGroupsRequest
 from protocol.messages.share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -16,8 +18,10 @@ from protocol.messages.share_group_offsets import (
     DeleteShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
 )
 from protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from tests.api.test_authorization import deny
 from tests.requests import produce
 from tests.share.ask import GROUP, Member, acquired
 from tests.world import World
@@ -252,3 +256,24 @@ def test_partitions_that_are_added_are_read_from_their_first_record(world: World
         epoch = answer.member_epoch
     assert parts(world, answer) == {"t": [0, 1, 2]}
     assert acquired(Member(world).fetch()) == [(0, 0, 1)]
+
+
+def test_offsets_of_topics_that_may_not_be_described_are_hidden(world: World) -> None:
+    joined(world)
+    beat(world, "m", 2, ["t", "u"])
+    world.advance(500)
+    assert {topic for topic, _ in offsets(world)} == {"t", "u"}
+    deny(world, (Operation.DESCRIBE, ResourceType.TOPIC), names=["t"])
+    assert {topic for topic, _ in offsets(world)} == {"u"}
+    named = [DescribeShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[0]) for topic in ("t", "u")]
+    asked = DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=named)
+    (found,) = ask(world, DescribeShareGroupOffsetsRequest(groups=[asked]), 1).groups
+    told = {topic.topic_name: (topic.topic_id == ZERO_UUID, topic.partitions[0].error_code) for topic in found.topics}
+    assert told == {"t": (True, ErrorCode.TOPIC_AUTHORIZATION_FAILED), "u": (False, 0)}
+
+
+def test_a_group_with_topics_that_may_not_be_described_is_hidden(world: World) -> None:
+    joined(world)
+    deny(world, (Operation.DESCRIBE, ResourceType.TOPIC), names=["t"])
+    (found,) = ask(world, ShareGroupDescribeRequest(group_ids=[GROUP], include_authorized_operations=False), 1).groups
+    assert (found.error_code, found.members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
