@@ -21,6 +21,7 @@ SECTION, COLUMN = "10 Groups of Kafka 4", "Java share consumer"
 RELEASE = apache.RELEASES[-1]
 SETTINGS = {"offsets.topic.num.partitions": "1", "share.coordinator.state.topic.num.partitions": "2"}
 GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 SHARES = Client(
     "Java share consumer",
@@ -131,6 +132,32 @@ def test_the_tool_describes_resets_and_deletes(here: Here) -> None:
     deleted = tool("--delete", "--group", "work")
     assert "successful" in deleted, deleted
     assert "work" not in tool("--list").split()
+
+
+def test_a_group_s_settings_are_set_by_the_tool(here: Here) -> None:
+    """Set a group's settings by kafka-configs.sh; send a poison record to a dead letter queue"""
+    broker, shares, reference = here
+
+    def configs(*arguments: str) -> str:
+        done = apache.run_tool(RELEASE, CONFIGS, "--bootstrap-server", broker.address, *arguments)
+        return done.stdout + done.stderr
+
+    reference.create_topic("jobs")
+    reference.create_topic("dlq.jobs", configs={"errors.deadletterqueue.group.enable": "true"})
+    reference.produce("jobs", [{"value": f"{number}"} for number in range(3)])
+    settings = "share.auto.offset.reset=earliest,errors.deadletterqueue.topic.name=dlq.jobs"
+    more = ",errors.deadletterqueue.copy.record.enable=true"
+    group = ["--entity-type", "groups", "--entity-name", "work"]
+    assert "Completed" in configs("--alter", *group, "--add-config", settings + more)
+    assert "share.auto.offset.reset=earliest" in configs("--describe", *group)
+    assert "must be in the range" in configs("--alter", *group, "--add-config", "share.record.lock.duration.ms=1000")
+    shares.ask("join", member="m", group="work", topic="jobs")
+    assert poll(shares, "m", 3) == [(0, 1), (1, 1), (2, 1)]
+    shares.ask("acknowledge", member="m", offsets=[0, 2], type="ACCEPT")
+    shares.ask("acknowledge", member="m", offsets=[1], type="REJECT")
+    assert shares.ask("commit", member="m") == []
+    (letter,) = reference.read("dlq.jobs", 0, 0, 1)
+    assert letter["value"] == "1", letter
 
 
 def test_the_console_reads(here: Here) -> None:
