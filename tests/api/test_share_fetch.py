@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.messages.groups import FindCoordinatorRequest
+from tests.api.test_transactions import NAME, Producer
 from tests.requests import produce
-from tests.share.ask import Member, acquired, initialize, values
+from tests.share.ask import GROUP, Member, acquired, initialize, values
 from tests.world import World
 
 ACCEPT, RELEASE, REJECT, RENEW = [1], [2], [3], [4]
@@ -237,3 +239,38 @@ def test_every_version_is_served(world: World, version: int) -> None:
     number = member.client.send(member.request(), version)
     world.advance(300)
     assert values(member.client.look()[number]) == [b"a"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_group_that_reads_what_is_committed_waits_for_the_end_of_a_transaction(world: World, commit: bool) -> None:
+    world.plane.configs.groups[GROUP] = {"share.isolation.level": "read_committed"}
+    put(world, b"a")
+    producer = begun(world)
+    producer.write(b"b")
+    producer.write(b"c")
+    put(world, b"d")
+    member = Member(world)
+    assert values(member.fetch()) == [b"a"]
+    number = member.start(wait_ms=4_000)
+    world.advance(100)
+    assert number not in member.client.look()
+    assert producer.end(commit=commit) is ErrorCode.NONE
+    world.advance(500)
+    rest = [*values(member.client.look()[number]), *values(member.fetch())]
+    assert rest == ([b"b", b"c", b"d"] if commit else [b"d"])
+
+
+def test_a_group_that_reads_all_reads_what_is_not_committed(world: World) -> None:
+    producer = begun(world)
+    producer.write(b"a")
+    assert values(Member(world).fetch()) == [b"a"]
+
+
+def begun(world: World) -> Producer:
+    """A producer with a transaction on the partition."""
+    world.client().ask(FindCoordinatorRequest(key=NAME, key_type=1), 3)
+    world.advance(500)
+    producer = Producer(world)
+    assert producer.init() is ErrorCode.NONE
+    assert producer.add(0) == [ErrorCode.NONE]
+    return producer

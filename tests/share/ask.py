@@ -20,6 +20,7 @@ from protocol.messages.share_groups import (
     ShareFetchRequest,
     ShareFetchTopic,
 )
+from protocol.records.batch import CONTROL
 from protocol.records.content import parse_set
 from tests.world import Client, World
 
@@ -135,9 +136,9 @@ def values(answer: Any) -> list[bytes]:
             offsets = {at for each in part.acquired_records for at in range(each.first_offset, each.last_offset + 1)}
             found += [
                 record.value or b""
-                for _, records in parse_set(bytes(part.records))
+                for header, records in parse_set(bytes(part.records))
                 for record in records
-                if record.offset in offsets
+                if record.offset in offsets and not header.attributes & CONTROL
             ]
     return found
 
