@@ -102,6 +102,23 @@ def _places(assigned: Mapping[str, Iterable[int]]) -> list[tuple[str, int]]:
     return [(topic, partition) for topic in sorted(assigned) for partition in sorted(assigned[topic])]
 
 
+def share_offsets(admin: KafkaAdminClient, name: str) -> dict[tuple[str, int], tuple[int, int | None]]:
+    """Where a share group is in each partition that it has begun with, and how many records are not over, if known."""
+    from protocol.messages import share_group_offsets as wire
+
+    asked = wire.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
+    request = wire.DescribeShareGroupOffsetsRequest(groups=[asked])
+    (group,) = ask(admin, request, admin._manager.run(admin._find_coordinator_ids, [name])[name]).groups
+    if group.error_code:
+        raise click.ClickException(f"group {name}: {said_by_broker(group.error_code, group.error_message)}")
+    return {
+        (topic.topic_name, part.partition_index): (part.start_offset, part.lag if part.lag >= 0 else None)
+        for topic in group.topics
+        for part in topic.partitions
+        if not part.error_code and part.start_offset >= 0
+    }
+
+
 # --- those of Kafka 4
 
 

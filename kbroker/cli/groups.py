@@ -14,7 +14,7 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, fault_of, once_coordinated, said_by_broker, speaks_to_cluster
-from kbroker.cli._groups import CLASSIC, DEAD, SHARE, Group, described
+from kbroker.cli._groups import CLASSIC, DEAD, SHARE, Group, described, share_offsets
 from kbroker.cli._offsets import SPECIFICATIONS, Offsets, Reset, resets
 from kbroker.cli._tables import show_json, show_table
 from protocol.errors import ErrorCode
@@ -107,24 +107,32 @@ def _describe(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, opti
 
 
 def _offsets(admin: KafkaAdminClient, found: Iterable[Group]) -> Iterator[dict[str, Any]]:
-    """A row for each partition that a group has committed for or is assigned; of a share group, each that is assigned.
+    """A row for each partition that a group has committed for or is assigned.
 
-    Members of a share group read a partition together, so none is its owner.
+    A share group is at its start offset, and its lag is what is not over. Its members read a partition together, so
+    none is its owner.
     """
     for group in found:
-        offsets = Offsets.of_group(admin, group.group_id)
+        shared = share_offsets(admin, group.group_id) if group.kind == SHARE else {}
+        if group.kind == SHARE:
+            offsets = Offsets(admin, {place: start for place, (start, _) in shared.items()})
+        else:
+            offsets = Offsets.of_group(admin, group.group_id)
         owners = {place: member for member in group.members for place in member.places}
         ends = offsets.ends(set(owners))
         for topic, partition in sorted({*offsets.committed, *owners}):
             member = None if group.kind == SHARE else owners.get((topic, partition))
             current, end = offsets.committed.get((topic, partition)), ends.get((topic, partition))
+            lag = None if current is None or end is None else end - current
+            if group.kind == SHARE:
+                lag = shared.get((topic, partition), (0, None))[1]
             yield {
                 "group": group.group_id,
                 "topic": topic,
                 "partition": partition,
                 "current_offset": current,
                 "log_end_offset": end,
-                "lag": None if current is None or end is None else end - current,
+                "lag": lag,
                 "consumer_id": None if member is None else member.member_id,
                 "host": None if member is None else member.host,
                 "client_id": None if member is None else member.client_id,

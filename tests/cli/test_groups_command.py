@@ -19,6 +19,7 @@ from protocol.messages.group_offsets import (
     OffsetCommitRequestTopic,
 )
 from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.share_groups import ShareGroupHeartbeatRequest
 from tests.cli.asking import Ask
 
 MEMBER = "0123456789abcdefghijkw"
@@ -53,7 +54,7 @@ def beat(client: BlockingConnection, request: Any, version: int) -> Any:
 
     def is_told() -> bool:
         answers.append(client.ask(request, version))
-        return answers[-1].error_code == 0
+        return bool(answers[-1].error_code == 0)
 
     eventually(is_told)
     return answers[-1]
@@ -124,3 +125,20 @@ def test_a_streams_group_shows_its_tasks_and_who_reads_what(ask: Ask, client: Bl
     assert (state["type"], state["assignment_strategy"], state["members"]) == ("streams", "sticky", 1)
     table = ask("groups", "--describe", "--group", "app", "--members", "--verbose")[1]
     assert table.split()[5:9] == ["PARTITIONS", "ASSIGNMENT", "TARGET-ASSIGNMENT", "app"]
+
+
+def test_a_share_group_shows_where_it_begins_and_what_is_not_over(ask: Ask, client: BlockingConnection) -> None:
+    ask("produce", "-t", "jobs", stdin=b"1\n2\n")
+    joins = ShareGroupHeartbeatRequest(
+        group_id="work", member_id=MEMBER, member_epoch=0, subscribed_topic_names=["jobs"]
+    )
+    beat(client, joins, 1)
+
+    def has_begun() -> bool:
+        beat(client, joins, 1)
+        (member,) = said(ask, "--group", "work", "--members")
+        return bool(member["assignment"] == ["jobs(0)"])
+
+    eventually(has_begun)
+    (row,) = said(ask, "--group", "work")
+    assert (row["topic"], row["log_end_offset"], row["consumer_id"]) == ("jobs", 2, None)
