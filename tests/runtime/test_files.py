@@ -51,3 +51,26 @@ def test_another_process_cannot_take_a_lock_by_record_locks(tmp_path: Path) -> N
     taken = subprocess.run([sys.executable, "-c", script, str(tmp_path / ".lock")], capture_output=True, check=False)
     lock.release()
     assert b"BlockingIOError" in taken.stderr
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_said_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def none(path: str) -> int:
+        raise OSError(code, os.strerror(code), path)
+
+    monkeypatch.setattr(files, "lock_file", none)
+    with pytest.raises(OSError, match="its file system locks no files, .*; put log.dirs on a disk") as caught:
+        SystemDisk().lock(str(tmp_path / ".lock"))
+    assert (caught.value.errno, caught.value.filename) == (code, str(tmp_path / ".lock"))
+
+
+def test_a_file_system_that_maps_no_files_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(fd: int, size: int) -> None:
+        raise OSError(errno.ENODEV, "No such device")
+
+    (tmp_path / "f").write_bytes(b"x")
+    monkeypatch.setattr(files, "_map", none)
+    with pytest.raises(OSError, match="its file system maps no files .*; put log.dirs on a disk"):
+        SystemDisk().open(str(tmp_path / "f"), "read").map()
