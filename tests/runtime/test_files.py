@@ -61,7 +61,7 @@ def test_a_file_system_without_locks_is_said_in_words(
         raise OSError(code, os.strerror(code), path)
 
     monkeypatch.setattr(files, "lock_file", none)
-    with pytest.raises(OSError, match="its file system locks no files, .*; put log.dirs on a disk") as caught:
+    with pytest.raises(OSError, match=r"its file system locks no files, .*; put log.dirs on a disk") as caught:
         SystemDisk().lock(str(tmp_path / ".lock"))
     assert (caught.value.errno, caught.value.filename) == (code, str(tmp_path / ".lock"))
 
@@ -72,5 +72,5 @@ def test_a_file_system_that_maps_no_files_is_said_in_words(tmp_path: Path, monke
 
     (tmp_path / "f").write_bytes(b"x")
     monkeypatch.setattr(files, "_map", none)
-    with pytest.raises(OSError, match="its file system maps no files .*; put log.dirs on a disk"):
+    with pytest.raises(OSError, match=r"its file system maps no files .*; put log.dirs on a disk"):
         SystemDisk().open(str(tmp_path / "f"), "read").map()
