@@ -17,11 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests import environments
 from kbroker import __version__
 from tests.api.test_codecs import install_example
 
 ROOT = Path(__file__).parents[1]
 SECTION = "7 Installed from a wheel"
+RUNNERS = ["pipx==1.18.4", "uv==0.13.9"]
 pytestmark = pytest.mark.timeout(600)
 
 CODEC_OF_ONES_OWN = """
@@ -151,3 +153,20 @@ def test_a_broker_starts(place: Path) -> None:
         broker.terminate()
     assert (banner["message"].split()[-1], broker.returncode) == ("ready", 0)
     assert run(place, "kbroker", "verify-log", "data").endswith("nothing wrong\n")
+
+
+@pytest.mark.parametrize("runner", [("pipx", "run", "--spec"), ("uvx", "--from")], ids=["pipx run", "uvx"])
+def test_it_starts_without_being_installed(wheel: Path, tmp_path: Path, runner: tuple[str, ...]) -> None:
+    """`pipx run kbroker start` and `uvx kbroker start` serve on the loopback, with data in the home directory"""
+    python = environments.python("runners", "2026", RUNNERS)
+    command = [str(python.with_name(runner[0])), *runner[1:], str(wheel), "kbroker", "start", "--port", "0"]
+    own = {"HOME": str(tmp_path), "XDG_DATA_HOME": "", "PATH": f"{python.parent}:{os.environ['PATH']}"}
+    with subprocess.Popen(command, env={**os.environ, **own}, stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        said = []
+        for line in broker.stdout:
+            said.append(line.strip())
+            if line.startswith("  try:"):
+                broker.terminate()
+    assert "reached by   this machine alone; others: kbroker start server.properties" in said
+    assert (tmp_path / ".local" / "share" / "kbroker" / "meta.properties").exists()
