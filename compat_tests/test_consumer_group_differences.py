@@ -97,7 +97,11 @@ class Story:
 
     def join(self, member: str, topics: Sequence[str] = ("t",), **said: Any) -> Any:
         """A first heartbeat."""
-        given = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": list(topics), "owns": {}} | said
+        given: dict[str, Any] = {
+            "rebalance_timeout_ms": 60_000,
+            "subscribed_topic_names": list(topics),
+            "owns": {},
+        } | said
         return self.beat(member, 0, **given)
 
     def commit(self, member: str, epoch: int, version: int = 9) -> None:
