@@ -163,17 +163,7 @@ def _describe_offsets(asked: DescribeShareGroupOffsetsRequestGroup, call: Call, 
                 DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=-1, leader_epoch=0)
             )
         for name, index in hidden:
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            topics.setdefault(name, []).append(
-                DescribeShareGroupOffsetsResponsePartition(
-                    partition_index=index,
-                    start_offset=-1,
-                    leader_epoch=0,
-                    lag=-1,
-                    error_code=code,
-                    error_message=code.message,
-                )
-            )
+            topics.setdefault(name, []).append(_hidden(index))
         done(
             DescribeShareGroupOffsetsResponseGroup(
                 group_id=asked.group_id,
@@ -189,6 +179,13 @@ def _describe_offsets(asked: DescribeShareGroupOffsetsRequestGroup, call: Call, 
         )
 
     share.summarize(asked.group_id, wanted, summarized, call.now_ms)
+
+
+def _hidden(index: int) -> DescribeShareGroupOffsetsResponsePartition:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=index, start_offset=-1, leader_epoch=0, lag=-1, error_code=code, error_message=code.message
+    )
 
 
 def _offsets_error(group_id: str, code: ErrorCode, text: str) -> DescribeShareGroupOffsetsResponseGroup:
