@@ -248,8 +248,9 @@ class Client:
         for api, (first, last) in served.items():
             if api not in self.versions:
                 first = max(first, OLDEST.get(api, 0))
-                by_chance = self.chance.randint(first, last) if api in PICKED_BY_CHANCE else last
-                wanted = self.fixed_versions.get(api, by_chance)
+                wanted = self.fixed_versions.get(api)
+                if wanted is None:
+                    wanted = self.chance.randint(first, last) if api in PICKED_BY_CHANCE else last
                 self.versions[api] = min(max(wanted, first), last)
 
     def _timed_out(self) -> None:
