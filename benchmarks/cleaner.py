@@ -69,13 +69,11 @@ def fill(directory: Path, megabytes: int) -> int:
     log = open_log(
         SystemDisk(), str(folder), CONFIG, open_files=OpenFiles(9), random=SystemRandom(), wall_ms=NOW, clean=False
     )
-    chance = random.Random(1)
+    rng = random.Random(1)
     records = megabytes * 1_000_000 // BYTES_A_RECORD
-    value, keys = chance.randbytes(VALUE_BYTES), records // 10
+    value, keys = rng.randbytes(VALUE_BYTES), records // 10
     while log.log_end_offset < records:
-        batch_of_keys = [
-            Record(at, NOW + at, b"%012d" % chance.randrange(keys), value) for at in range(RECORDS_A_BATCH)
-        ]
+        batch_of_keys = [Record(at, NOW + at, b"%012d" % rng.randrange(keys), value) for at in range(RECORDS_A_BATCH)]
         log.append_as_leader(memoryview(build_batch(batch_of_keys)), 0, NOW)
     log.roll(NOW)
     end_offset = log.log_end_offset

@@ -203,11 +203,11 @@ def start(folder: str) -> list[Result]:
 
 def open_all(root: str) -> None:
     """What the process of its own does: print seconds, MB in all, KB a partition."""
-    disk, chance, config, open_files = SystemDisk(), SystemRandom(), LogConfig(), OpenFiles(4096)
+    disk, rng, config, open_files = SystemDisk(), SystemRandom(), LogConfig(), OpenFiles(4096)
     before = resident_mb()
     began = perf_counter()
     logs = [
-        open_log(disk, f"{root}/{name}", config, open_files=open_files, random=chance, wall_ms=NOW, clean=True)
+        open_log(disk, f"{root}/{name}", config, open_files=open_files, random=rng, wall_ms=NOW, clean=True)
         for name in sorted(os.listdir(root))
     ]
     seconds = perf_counter() - began

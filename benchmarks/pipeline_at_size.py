@@ -138,13 +138,13 @@ def runs(topic: str, partition: int, count: int) -> Iterator[list[Record]]:
     for first in range(0, count, RUN):
         run = []
         for index in range(first, min(count, first + RUN)):
-            chance = (index * 2654435761 + partition) & 0xFFFFFFFF
-            skewed = (chance >> 8) % (1 << (chance & 15))  # half of all are 0, a quarter 0 or 1, ...
-            key = None if chance % 7 == 0 and topic != "compacted" else b"key-%d" % skewed
-            value = b"%s %d " % (topic.encode(), index) * (chance % 4)
-            time_ms = T0 + 10 * index - (3_600_000 if chance % 50 == 0 else 0)
-            headers = ((b"trace", b"%d" % index), (b"none", None)) if chance % 5 == 0 and topic[0] != "v" else ()
-            run.append(Record(index - first, time_ms, key, None if key and chance % 11 == 0 else value, headers))
+            rng = (index * 2654435761 + partition) & 0xFFFFFFFF
+            skewed = (rng >> 8) % (1 << (rng & 15))  # half of all are 0, a quarter 0 or 1, ...
+            key = None if rng % 7 == 0 and topic != "compacted" else b"key-%d" % skewed
+            value = b"%s %d " % (topic.encode(), index) * (rng % 4)
+            time_ms = T0 + 10 * index - (3_600_000 if rng % 50 == 0 else 0)
+            headers = ((b"trace", b"%d" % index), (b"none", None)) if rng % 5 == 0 and topic[0] != "v" else ()
+            run.append(Record(index - first, time_ms, key, None if key and rng % 11 == 0 else value, headers))
         yield run
 
 

@@ -57,8 +57,8 @@ Timers = Callable[[], "TimingWheel[object] | HeapTimers"]
 
 
 def delays(count: int) -> list[int]:
-    chance = random.Random(1)
-    return [chance.choice(DELAYS_MS) + chance.randrange(1_000) for _ in range(count)]
+    rng = random.Random(1)
+    return [rng.choice(DELAYS_MS) + rng.randrange(1_000) for _ in range(count)]
 
 
 def answered(make: Timers) -> float:

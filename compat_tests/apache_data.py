@@ -72,11 +72,11 @@ def _write_codecs(address: str) -> None:
 
 
 def _write_segments(address: str) -> None:
-    chance = random.Random(1)
+    rng = random.Random(1)
     producer = _producer(address, enable_idempotence=True, batch_size=20_000)
     for topic in ("segments", "append-time"):
         for number in range(3000):
-            producer.send(topic, chance.randbytes(1000), str(number).encode(), partition=0)
+            producer.send(topic, rng.randbytes(1000), str(number).encode(), partition=0)
         producer.flush()
     producer.close()
 

@@ -36,28 +36,28 @@ class Writer:
 
     def __init__(self, log: Log, seed: int) -> None:
         self.log = log
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.sequences: dict[int, int] = {}
         self.open: set[int] = set()
 
     def records(self, count: int, base: int = 0) -> list[Record]:
-        chance = self.chance
+        rng = self.rng
         found = []
         for at in range(count):
-            value = None if chance.random() < 0.15 else chance.randbytes(chance.randrange(60)) * 2
-            headers = ((b"h", b"x"),) if chance.random() < 0.2 else ()
-            time = NOW + base + at if chance.random() < 0.9 else -1
-            found.append(Record(base + at, time, b"key-%d" % chance.randrange(60), value, headers))
+            value = None if rng.random() < 0.15 else rng.randbytes(rng.randrange(60)) * 2
+            headers = ((b"h", b"x"),) if rng.random() < 0.2 else ()
+            time = NOW + base + at if rng.random() < 0.9 else -1
+            found.append(Record(base + at, time, b"key-%d" % rng.randrange(60), value, headers))
         return found
 
     def old(self) -> None:
         base = self.log.log_end_offset
-        records = [each._replace(headers=()) for each in self.records(self.chance.randrange(1, 6), base)]
-        magic, codec_id = self.chance.choice([(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)])
+        records = [each._replace(headers=()) for each in self.records(self.rng.randrange(1, 6), base)]
+        magic, codec_id = self.rng.choice([(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)])
         self.log.append_as_follower(memoryview(legacy.build_set(records, magic, codec_id=codec_id)), NOW)
 
     def new(self) -> None:
-        count, producer = self.chance.randrange(1, 8), self.chance.choice([-1, -1, 5, 6, 7, 8])
+        count, producer = self.rng.randrange(1, 8), self.rng.choice([-1, -1, 5, 6, 7, 8])
         sequence = self.sequences.get(producer, 0) if producer >= 0 else -1
         self.sequences[producer] = sequence + count
         in_transaction = producer >= 7
@@ -65,7 +65,7 @@ class Writer:
             self.open.add(producer)
         data = build_batch(
             self.records(count),
-            codec_id=self.chance.randrange(5),
+            codec_id=self.rng.randrange(5),
             producer_id=producer,
             producer_epoch=0 if producer >= 0 else -1,
             base_sequence=sequence,
@@ -76,12 +76,12 @@ class Writer:
     def end(self) -> None:
         if self.open:
             producer = self.open.pop()
-            data = marker(producer, 0, commit=self.chance.random() < 0.5)
+            data = marker(producer, 0, commit=self.rng.random() < 0.5)
             self.log.append_as_leader(data, 0, NOW, Origin.COORDINATOR)
 
     def write(self, times: int, *, old: bool) -> None:
         for _ in range(times):
-            self.chance.choice([self.new, self.new, self.end, *([self.old] if old else [])])()
+            self.rng.choice([self.new, self.new, self.end, *([self.old] if old else [])])()
         while self.open:
             self.end()
         self.log.roll(NOW)

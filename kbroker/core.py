@@ -218,7 +218,7 @@ class Core:
         self._metering: Metering | None = None  # while there are quotas
         self._charges: Mapping[int, Charge] = {}  # what of them an answer has used, by API
         self._witness: Witness | None = None
-        broker.on(QuotasChanged, lambda fact, now_ms: self._heed_quotas())
+        broker.on(QuotasChanged, lambda fact, now_ms: self._apply_quotas())
 
     # -- what happens to the broker
 
@@ -443,7 +443,7 @@ class Core:
             request.parked = None
             self._parked_by[request.session.peer_host] -= 1
         request.waiting = None
-        self._let_go(request)
+        self._release(request)
         if request.channel.closing:
             return
         if isinstance(result, IS_ANSWER):
@@ -650,11 +650,11 @@ class Core:
         except EncodeError as error:
             self._cannot_write(request, error)
         else:
-            self._let_go(request)
+            self._release(request)
             self._put(request, buffers)
             self._mute(request, throttle_ms)
 
-    def _let_go(self, request: Request) -> None:
+    def _release(self, request: Request) -> None:
         """A request that held back others of its connection has been carried out."""
         channel = request.channel
         if channel.held_by is request:
@@ -686,7 +686,7 @@ class Core:
 
     # -- within quotas: what these do costs a broker without them nothing
 
-    def _heed_quotas(self) -> None:
+    def _apply_quotas(self) -> None:
         """Count what clients use from now on, or no more. Methods are put in the place of others, and taken out."""
         for name in ("receive", "_resume", "_in_slices", "_answer", "_keep_silent"):
             self.__dict__.pop(name, None)

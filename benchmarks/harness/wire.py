@@ -56,13 +56,13 @@ def frame(request: Message, version: int, correlation_id: int = 1) -> bytes:
 
 def batch(count: int, size: int, codec: str = "none") -> bytes:
     """A v2 batch of `count` records with values of `size` bytes: words and numbers, about as dense as JSON is."""
-    chance = random.Random(count * size)
+    rng = random.Random(count * size)
     now_ms = int(time.time() * 1000)
     records = []
     for offset in range(count):
         value = ""
         while len(value) < size:
-            value += f'"{chance.choice(WORDS)}":{chance.randrange(1_000_000)},'
+            value += f'"{rng.choice(WORDS)}":{rng.randrange(1_000_000)},'
         records.append(Record(offset, now_ms, None, value[:size].encode()))
     return bytes(build_batch(records, codec_id=codec_named(codec).codec_id))
 

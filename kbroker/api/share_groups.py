@@ -58,9 +58,9 @@ def share_group_heartbeat(request: ShareGroupHeartbeatRequest, call: Call) -> Re
     broker = call.broker
     check_heartbeat(request)
     shard = broker.share_groups.shard(request.group_id)
-    turn = shard.turn(call.now_ms)
-    rules(shard).heartbeat_of_share(turn, request, call.caller)
-    broker.group_runtime.carry_out(turn.effects, call.now_ms)
+    operation = shard.operation(call.now_ms)
+    rules(shard).heartbeat_of_share(operation, request, call.caller)
+    broker.group_runtime.carry_out(operation.effects, call.now_ms)
     return LATER
 
 
@@ -214,7 +214,7 @@ def alter_share_group_offsets(request: AlterShareGroupOffsetsRequest, call: Call
             AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id, partitions=results)
         )
     group_id, share = request.group_id, broker.share_groups
-    epoch = share.run(group_id, lambda kind, turn: kind.alter(turn, group_id, starts), call.now_ms)
+    epoch = share.run(group_id, lambda kind, operation: kind.alter(operation, group_id, starts), call.now_ms)
     response = AlterShareGroupOffsetsResponse(error_code=ErrorCode.NONE, responses=topics)
 
     def done(results: Mapping[tuple[bytes, int], Any], now_ms: int) -> None:

@@ -114,7 +114,9 @@ class AclAuthorizer:
         self._start = start
         self._decisions: dict[tuple[Principal, str], Decisions] = {}
         self._put: set[Pattern] = set()  # since all rules were last listed
-        self._notices = [Notices(path, steps, scheduler, self._heed) for path in (ACL_CHANGES, PREFIXED_ACL_CHANGES)]
+        self._notices = [
+            Notices(path, steps, scheduler, self._handle_changes) for path in (ACL_CHANGES, PREFIXED_ACL_CHANGES)
+        ]
 
     # -- deciding
 
@@ -181,7 +183,7 @@ class AclAuthorizer:
         """A watch has fired; whether it was this one's."""
         return any(notices.node_changed(change, now_ms) for notices in self._notices)
 
-    def _heed(self, answers: Sequence[Outcome]) -> Procedure[None]:
+    def _handle_changes(self, answers: Sequence[Outcome]) -> Procedure[None]:
         changed = {understood(each.path, each.data, decode_change): None for each in answers}
         yield from self._read([each for each in changed if each is not None and not _name_fault(each.name)])
 

@@ -54,7 +54,7 @@ class ConfigChanges:
         self._configs = configs
         self._replicas = replicas
         self._tell = tell
-        self._notices = Notices(CONFIG_CHANGES, steps, scheduler, self._heed)
+        self._notices = Notices(CONFIG_CHANGES, steps, scheduler, self._handle_changes)
 
     # -- what happens
 
@@ -72,7 +72,7 @@ class ConfigChanges:
 
     # -- reading
 
-    def _heed(self, answers: Sequence[Outcome]) -> Procedure[None]:
+    def _handle_changes(self, answers: Sequence[Outcome]) -> Procedure[None]:
         said = [understood(answer.path, answer.data, decode_config_change) for answer in answers]
         changed = {each: None for each in said if each is not None}
         yield from self._read_topics([name for kind, name in changed if kind == "topics"])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.coordinator_types import CoordinatorType, Loaded
     from kbroker.broker.facts import Handler, Tell
-    from kbroker.coordinator import Happened
+    from kbroker.coordinator import CoordinatorEvent
     from kbroker.coordinator import Reply as CoordinatorReply
     from kbroker.coordinator.runtime import Give
     from kbroker.metadata.cache import MetadataCache
@@ -142,7 +142,7 @@ class CoordinatorPart:
 class LateCoordinator(CoordinatorPart):
     """The coordinator of a type, over this broker's replicas of its topic. runtime: is there from the start.
 
-    carry: does what its effects carry.
+    forward: does what its effects carry.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class LateCoordinator(CoordinatorPart):
         random: Random,
         scheduler: Scheduler,
         tell: Tell,
-        carry: Callable[[Any, int], None] | None = None,
+        forward: Callable[[Any, int], None] | None = None,
     ) -> None:
         config = plane.configs.broker
         store = TopicStore(kind.topic, replicas, clock, kind.codec(config))
@@ -163,9 +163,9 @@ class LateCoordinator(CoordinatorPart):
             store,
             lambda partition, epoch: self._loaded().make_shard(partition, epoch),
             answers(tell),
-            self._happened,
+            self._log_event,
             scheduler,
-            carry,
+            forward,
             lambda: tell(Touched([CoordinatorKey(kind.topic)])),
         )
         super().__init__(runtime, plane.cache, plane.run)
@@ -189,7 +189,7 @@ class LateCoordinator(CoordinatorPart):
         """Memory in use for clients, about."""
         return 0 if self._made is None else self._made.held_bytes()
 
-    def _happened(self, event: Happened) -> None:
+    def _log_event(self, event: CoordinatorEvent) -> None:
         level = logging.DEBUG if event.is_detail else logging.INFO
         self._kind.log.log(level, "%s %s: %s", self._kind.word, event.name, event.what)
 

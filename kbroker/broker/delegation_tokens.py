@@ -93,7 +93,7 @@ class DelegationTokens:
         self._random = random
         self._by_secret: dict[bytes, str] = {}
         self._credentials: dict[tuple[str, str], Credential] = {}  # by mechanism and id, of those that have logged in
-        self._notices = Notices(TOKEN_CHANGES, steps, scheduler, self._heed)
+        self._notices = Notices(TOKEN_CHANGES, steps, scheduler, self._handle_changes)
         self._check = scheduler.alarm(self._remove_old)
 
     # -- the image
@@ -110,7 +110,7 @@ class DelegationTokens:
         """A watch has fired; whether it was this one's."""
         return self._notices.node_changed(change, now_ms)
 
-    def _heed(self, answers: Sequence[Outcome]) -> Procedure[None]:
+    def _handle_changes(self, answers: Sequence[Outcome]) -> Procedure[None]:
         yield from self._read(list(dict.fromkeys(each.data.decode("ascii", "replace") for each in answers)))
 
     def _read(self, ids: Sequence[str]) -> Procedure[None]:

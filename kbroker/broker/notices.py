@@ -27,10 +27,10 @@ Heed: TypeAlias = Callable[[Sequence[Outcome]], Procedure[None]]
 class Notices:
     """What this broker has seen of the notices under a path."""
 
-    def __init__(self, path: str, steps: Steps, scheduler: Scheduler, heed: Heed) -> None:
+    def __init__(self, path: str, steps: Steps, scheduler: Scheduler, handle_changes: Heed) -> None:
         self._path = path
         self._steps = steps
-        self._heed = heed
+        self._handle_changes = handle_changes
         self._seen_at_ms: dict[str, int] = {}  # by name, in order
         self._purge_at = scheduler.alarm(self._purge)
         self._is_reading = False
@@ -74,7 +74,7 @@ class Notices:
             for name in fresh:
                 self._seen_at_ms[name] = now_ms
             self._purge_in_time()
-            yield from self._heed([answer for answer in answers if answer.fault is None])
+            yield from self._handle_changes([answer for answer in answers if answer.fault is None])
 
     def _purge(self, now_ms: int) -> None:
         """Throw old notices away."""

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kbroker.broker.share_state import DELETE, INITIALIZE, SUMMARIZE
-from kbroker.coordinator import Turn
+from kbroker.coordinator import Operation as GroupOperation
 from kbroker.groups.share import BeginShareState, rules
 from kbroker.groups.share_group import ShareGroup
 from kbroker.share.share_records import Place
@@ -58,14 +58,14 @@ class ShareGroups:
         """A group. Raises: KafkaError."""
         return rules(self.shard(group_id)).find(group_id, may_make=False)
 
-    def run(self, group_id: str, operation: Callable[[Any, Turn], Any], now_ms: int) -> Any:
+    def run(self, group_id: str, operation: Callable[[Any, GroupOperation], Any], now_ms: int) -> Any:
         """Do something with the rules of a group's shard. Raises: KafkaError."""
         shard = self.shard(group_id)
-        turn = shard.turn(now_ms)
+        under_way = shard.operation(now_ms)
         try:
-            return operation(rules(shard), turn)
+            return operation(rules(shard), under_way)
         finally:
-            self._broker.group_runtime.carry_out(turn.effects, now_ms)
+            self._broker.group_runtime.carry_out(under_way.effects, now_ms)
 
     # --- questions about many share-partitions
 
@@ -113,7 +113,7 @@ class ShareGroups:
                 else:
                     begun.setdefault(topic_id, []).append(partition)
             if begun:
-                self._tell(what.group_id, lambda kind, turn: kind.begun(turn, what.group_id, begun), now_ms)
+                self._tell(what.group_id, lambda kind, it: kind.begun(it, what.group_id, begun), now_ms)
             if then is not None:
                 then(results, now_ms)
 
@@ -122,7 +122,7 @@ class ShareGroups:
         elif then is not None:
             then({}, now_ms)
 
-    def _tell(self, group_id: str, operation: Callable[[Any, Turn], Any], now_ms: int) -> None:
+    def _tell(self, group_id: str, operation: Callable[[Any, GroupOperation], Any], now_ms: int) -> None:
         try:
             self.run(group_id, operation, now_ms)
         except KafkaError as error:  # another broker coordinates it now, and asks again
@@ -155,7 +155,7 @@ class ShareGroups:
             if topic_id in wanted
         }
         if wanted:
-            code = self.run(group_id, lambda kind, turn: kind.deleting(turn, group, names), now_ms)
+            code = self.run(group_id, lambda kind, it: kind.deleting(it, group, names), now_ms)
             if code is not ErrorCode.NONE:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -167,7 +167,7 @@ class ShareGroups:
                     codes[topic_id] = code
             gone = [topic_id for topic_id, code in codes.items() if code is ErrorCode.NONE]
             if gone:
-                self._tell(group_id, lambda kind, turn: kind.deleted(turn, group_id, gone), now_ms)
+                self._tell(group_id, lambda kind, it: kind.deleted(it, group_id, gone), now_ms)
             then(codes, now_ms)
 
         if said:

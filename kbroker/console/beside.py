@@ -100,7 +100,7 @@ class Beside:
 
     def _ended(self) -> None:
         """The console has ended, or says what it may not."""
-        how = self._let_go(signal.SIGKILL)
+        how = self._release(signal.SIGKILL)
         if not self._is_closed:
             log.error("the console has ended (%s): it is started again in %d s", how, self._again_s)
             self._start_later()
@@ -109,7 +109,7 @@ class Beside:
         self._again.set(self._again_s)
         self._again_s = min(2 * self._again_s, MOST_AGAIN_S)
 
-    def _let_go(self, number: int) -> str:
+    def _release(self, number: int) -> str:
         """End the process; how it ended."""
         talk, self._talk = self._talk, None
         if talk is None:
@@ -126,7 +126,7 @@ class Beside:
         """The broker stops: so does its console."""
         self._is_closed = True
         self._again.cancel()
-        self._let_go(signal.SIGKILL)
+        self._release(signal.SIGKILL)
         self._listening.close()
 
 

@@ -3,13 +3,13 @@
 from kbroker.coordinator.effects import (
     Caller,
     CancelTimer,
-    Carry,
+    CoordinatorEvent,
     Effect,
-    Happened,
+    Forward,
+    Operation,
     Reply,
     SetTimer,
     TimerKey,
-    Turn,
 )
 from kbroker.coordinator.routing import java_hash, partition_for
 from kbroker.coordinator.runtime import Runtime
@@ -20,10 +20,11 @@ __all__ = [
     "Appended",
     "Caller",
     "CancelTimer",
-    "Carry",
+    "CoordinatorEvent",
     "Effect",
-    "Happened",
+    "Forward",
     "KeyValue",
+    "Operation",
     "Reply",
     "Runtime",
     "SetTimer",
@@ -31,7 +32,6 @@ __all__ = [
     "Store",
     "TimerKey",
     "TopicStore",
-    "Turn",
     "java_hash",
     "partition_for",
 ]

@@ -1,8 +1,8 @@
 """What an operation of a coordinator wants done: the nouns that flow out of its shards.
 
-Every operation gathers a list of these, in order, in its `Turn`. Its caller (an API handler, a timer, the high
+Every operation gathers a list of these, in order, in its `Operation`. Its caller (an API handler, a timer, the high
 watermark) has the runtime carry them out. A call for which no Reply is among them is parked: its Reply comes with a
-later step. What must survive is written through the turn, to the log first; see shard.py.
+later step. What must survive is written through the operation, to the log first; see shard.py.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class Written(NamedTuple):
     partition: int
 
 
-class Carry(NamedTuple):
+class Forward(NamedTuple):
     """Something that only the coordinator's own surroundings know how to do."""
 
     what: object
 
 
-class Happened(NamedTuple):
+class CoordinatorEvent(NamedTuple):
     """A line for the log: what an operator wants to know of a group or a transaction.
 
     is_detail: of how it came about, for who looks closer.
@@ -85,7 +85,7 @@ class Happened(NamedTuple):
     is_detail: bool = False
 
 
-Effect: TypeAlias = Reply | SetTimer | CancelTimer | Written | Carry | Happened
+Effect: TypeAlias = Reply | SetTimer | CancelTimer | Written | Forward | CoordinatorEvent
 
 
 class Writer(Protocol):
@@ -106,7 +106,7 @@ class Writer(Protocol):
         ...
 
 
-class Turn:
+class Operation:
     """One operation under way: the time it happens at, the way to the log, and the effects gathered so far.
 
     writer: None where there is no shard to ask, and nothing will be written.
@@ -148,10 +148,10 @@ class Turn:
         """Forget one of the shard's timers."""
         self.effects.append(CancelTimer(TimerKey(kind, self.partition, name, member_id)))
 
-    def carry(self, what: object) -> None:
+    def forward(self, what: object) -> None:
         """Have the coordinator's own surroundings do something."""
-        self.effects.append(Carry(what))
+        self.effects.append(Forward(what))
 
-    def happened(self, name: str, what: str, *, is_detail: bool = False) -> None:
+    def event(self, name: str, what: str, *, is_detail: bool = False) -> None:
         """Tell the log."""
-        self.effects.append(Happened(name, what, is_detail))
+        self.effects.append(CoordinatorEvent(name, what, is_detail))

@@ -17,7 +17,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
-from kbroker.coordinator.effects import CancelTimer, Carry, Effect, Happened, Reply, SetTimer, TimerKey, Written
+from kbroker.coordinator.effects import (
+    CancelTimer,
+    CoordinatorEvent,
+    Effect,
+    Forward,
+    Reply,
+    SetTimer,
+    TimerKey,
+    Written,
+)
 from kbroker.coordinator.loading import replay_batches
 from kbroker.coordinator.routing import partition_for
 from kbroker.coordinator.shard import Shard
@@ -55,8 +64,8 @@ class _Loading(Generic[S]):
 class Runtime(Generic[S]):
     """The shards of one coordinator topic.
 
-    make: a shard for (partition, leader epoch). answer: takes each Reply, in order. happened: takes what an operator
-    wants to know. carry: does what an effect carries that only this coordinator knows. settled: told when a shard is
+    make: a shard for (partition, leader epoch). answer: takes each Reply, in order. event: takes what an operator
+    wants to know. forward: does what an effect carries that only this coordinator knows. settled: told when a shard is
     loaded or gone, or the partitions are counted. partitions: of the topic, over which keys are spread; 0 until
     `resize` says it.
     """
@@ -67,9 +76,9 @@ class Runtime(Generic[S]):
         store: Store,
         make: Callable[[int, int], S],
         answer: Callable[[Reply], None],
-        happened: Callable[[Happened], None],
+        event: Callable[[CoordinatorEvent], None],
         scheduler: Scheduler,
-        carry: Callable[[Any, int], None] | None = None,
+        forward: Callable[[Any, int], None] | None = None,
         settled: Callable[[], None] = lambda: None,
     ) -> None:
         self.topic = topic
@@ -78,8 +87,8 @@ class Runtime(Generic[S]):
         self._store = store
         self._make = make
         self._answer = answer
-        self._happened = happened
-        self._carry = carry
+        self._log_event = event
+        self._forward = forward
         self._settled = settled
         self._timers: KeyedAlarms[TimerKey] = scheduler.alarms_by_key(self._rings)
         self._next_slice = scheduler.alarm(self._load_slice)
@@ -151,24 +160,24 @@ class Runtime(Generic[S]):
                     self._tell_committed(shard, now_ms)
                     if shard.waiting:
                         self._arm_commit_timeout(shard, now_ms)
-            elif isinstance(effect, Happened):
-                self._happened(effect)
+            elif isinstance(effect, CoordinatorEvent):
+                self._log_event(effect)
             else:
-                assert isinstance(effect, Carry), effect
-                assert self._carry is not None, effect
-                self._carry(effect.what, now_ms)
+                assert isinstance(effect, Forward), effect
+                assert self._forward is not None, effect
+                self._forward(effect.what, now_ms)
 
     def _tell_committed(self, shard: S, now_ms: int) -> None:
         """Carry out what follows from a shard's records being committed, until nothing does."""
         while (note := shard.take_committed()) is not None:
-            turn = shard.turn(now_ms)
-            shard.committed(turn, note)
-            self.carry_out(turn.effects, now_ms)
+            operation = shard.operation(now_ms)
+            shard.committed(operation, note)
+            self.carry_out(operation.effects, now_ms)
 
     def _arm_commit_timeout(self, shard: S, now_ms: int) -> None:
-        turn = shard.turn(now_ms)
-        shard.uncommitted(turn)
-        self.carry_out(turn.effects, now_ms)
+        operation = shard.operation(now_ms)
+        shard.uncommitted(operation)
+        self.carry_out(operation.effects, now_ms)
 
     # --- time
 
@@ -179,9 +188,9 @@ class Runtime(Generic[S]):
             self._loading.append(self._unread.pop(key.partition))
             self._load_slice(now_ms)
         elif shard is not None and not shard.loading:
-            turn = shard.turn(now_ms)
-            shard.timer(turn, key)
-            self.carry_out(turn.effects, now_ms)
+            operation = shard.operation(now_ms)
+            shard.timer(operation, key)
+            self.carry_out(operation.effects, now_ms)
 
     # --- partitions of the topic
 
@@ -238,9 +247,9 @@ class Runtime(Generic[S]):
                 self._tell_image(shard, delta, now_ms)
 
     def _tell_image(self, shard: S, delta: MetadataDelta, now_ms: int) -> None:
-        turn = shard.turn(now_ms)
-        shard.new_metadata_image(turn, delta)
-        self.carry_out(turn.effects, now_ms)
+        operation = shard.operation(now_ms)
+        shard.new_metadata_image(operation, delta)
+        self.carry_out(operation.effects, now_ms)
 
     def elected(self, partition: int, epoch: int, now_ms: int) -> None:
         """This broker leads a partition from now on: its records are replayed, then it is served."""
@@ -258,9 +267,9 @@ class Runtime(Generic[S]):
         if self._unread.pop(partition, None) is not None:
             self._timers.cancel(TimerKey(LOAD, partition))
         self._go_on_loading()
-        turn = shard.turn(now_ms)
-        shard.drop(turn, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self.carry_out(turn.effects, now_ms)
+        operation = shard.operation(now_ms)
+        shard.drop(operation, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.carry_out(operation.effects, now_ms)
         self._settled()
 
     # --- loading
@@ -317,9 +326,9 @@ class Runtime(Generic[S]):
         shard = self._loading.popleft().shard
         shard.loading = False
         self._report_misplaced(shard)
-        turn = shard.turn(now_ms)
-        shard.loaded(turn)
-        self.carry_out(turn.effects, now_ms)
+        operation = shard.operation(now_ms)
+        shard.loaded(operation)
+        self.carry_out(operation.effects, now_ms)
         for delta in shard.unheard:
             self._tell_image(shard, delta, now_ms)
         shard.unheard.clear()

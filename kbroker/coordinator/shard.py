@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Generic, TypeVar
 
-from kbroker.coordinator.effects import TimerKey, Turn
+from kbroker.coordinator.effects import Operation, TimerKey
 from kbroker.coordinator.store import KeyValue, Store
 from kbroker.metadata.cache import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
@@ -52,12 +52,12 @@ class Shard(ABC, Generic[R]):
         self._store = store
         self._refusal = ErrorCode.NONE  # why an append was refused last; of too few replicas, until one succeeds
 
-    def turn(self, now_ms: int) -> Turn:
+    def operation(self, now_ms: int) -> Operation:
         """Begin an operation."""
-        return Turn(now_ms, self)
+        return Operation(now_ms, self)
 
     def wall_ms(self) -> int:
-        """See Turn.wall_ms."""
+        """See Operation.wall_ms."""
         return self._store.wall_ms()
 
     def write(
@@ -105,16 +105,16 @@ class Shard(ABC, Generic[R]):
             return self.waiting.popleft()[1]
         return None
 
-    def fail_pending_below(self, turn: Turn, end: int, code: ErrorCode) -> None:
+    def fail_pending_below(self, operation: Operation, end: int, code: ErrorCode) -> None:
         """Calls that wait for records below `end` hear that the outcome is unknown; they may be committed yet."""
         while self.waiting and self.waiting[0][0] <= end:
-            self.abandoned(turn, self.waiting.popleft()[1], code)
+            self.abandoned(operation, self.waiting.popleft()[1], code)
 
-    def drop(self, turn: Turn, code: ErrorCode) -> None:
+    def drop(self, operation: Operation, code: ErrorCode) -> None:
         """This broker leads the partition no longer: answer all waiting calls, forget everything."""
-        self.unload(turn)
+        self.unload(operation)
         while self.waiting:
-            self.abandoned(turn, self.waiting.popleft()[1], code)
+            self.abandoned(operation, self.waiting.popleft()[1], code)
 
     # --- what the subclass knows
 
@@ -148,27 +148,27 @@ class Shard(ABC, Generic[R]):
         """`high_watermark` has moved: what is below it is committed."""
 
     @abstractmethod
-    def committed(self, turn: Turn, note: object) -> None:
+    def committed(self, operation: Operation, note: object) -> None:
         """What was written with `note` is committed."""
 
     @abstractmethod
-    def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
+    def abandoned(self, operation: Operation, note: object, code: ErrorCode) -> None:
         """What was written with `note` may or may not be there for the next leader: answer the waiting call."""
 
-    def uncommitted(self, turn: Turn) -> None:
+    def uncommitted(self, operation: Operation) -> None:
         """What was just written waits for its replicas."""
 
     @abstractmethod
-    def loaded(self, turn: Turn) -> None:
+    def loaded(self, operation: Operation) -> None:
         """All records have been replayed: begin to serve. `loading` is over already."""
 
-    def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:
+    def new_metadata_image(self, operation: Operation, delta: MetadataDelta) -> None:
         """This broker's image of the cluster is another one. Not called before `loaded`."""
 
     @abstractmethod
-    def unload(self, turn: Turn) -> None:
+    def unload(self, operation: Operation) -> None:
         """Another broker leads the partition: send parked calls there, cancel timers, forget the state."""
 
     @abstractmethod
-    def timer(self, turn: Turn, key: TimerKey) -> None:
+    def timer(self, operation: Operation, key: TimerKey) -> None:
         """A deadline that was set has passed."""

@@ -20,7 +20,7 @@ from protocol.messages.groups import DescribedGroup, DescribedGroupMember, Heart
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kbroker.coordinator import Caller, TimerKey, Turn
+    from kbroker.coordinator import Caller, Operation, TimerKey
     from kbroker.groups.records import GroupsRecord, KeyedRecord
     from protocol.messages.group_offsets import OffsetCommitRequest
     from protocol.messages.groups import JoinGroupRequest, SyncGroupRequest
@@ -44,46 +44,46 @@ class ClassicGroups(GroupKind):
             group.state = STABLE if group.members else EMPTY
         return False
 
-    def loaded(self, turn: Turn, group: ClassicGroup) -> None:
+    def loaded(self, operation: Operation, group: ClassicGroup) -> None:
         """See GroupKind.loaded."""
         if group.state_since_ms is None and group.protocol_type is None:
-            group.state_since_ms = turn.wall_ms
-        membership.loaded(turn, group, self.shard.config)
+            group.state_since_ms = operation.wall_ms
+        membership.loaded(operation, group, self.shard.config)
 
-    def unload(self, turn: Turn, group: ClassicGroup) -> None:
+    def unload(self, operation: Operation, group: ClassicGroup) -> None:
         """See GroupKind.unload."""
-        membership.unload(turn, group)
+        membership.unload(operation, group)
 
-    def timer(self, turn: Turn, group: ClassicGroup, key: TimerKey) -> None:
+    def timer(self, operation: Operation, group: ClassicGroup, key: TimerKey) -> None:
         """See GroupKind.timer."""
         config = self.shard.config
         if key.kind == "session":
-            membership.session_timer(turn, group, key.member_id, config)
+            membership.session_timer(operation, group, key.member_id, config)
         elif key.kind == "join":
-            membership.join_timer(turn, group, config)
+            membership.join_timer(operation, group, config)
         else:
             assert key.kind == "sync", key
-            membership.sync_timer(turn, group, config)
+            membership.sync_timer(operation, group, config)
 
-    def committed(self, turn: Turn, note: GroupStored | StaticMemberReplaced) -> None:
+    def committed(self, operation: Operation, note: GroupStored | StaticMemberReplaced) -> None:
         """See GroupKind.committed."""
         group = self._group(note.group_id)
         if group is None:
             return
         if isinstance(note, GroupStored):
-            membership.assignment_stored(turn, group, note)
+            membership.assignment_stored(operation, group, note)
         else:
-            membership.static_member_stored(turn, group, note)
+            membership.static_member_stored(operation, group, note)
 
-    def abandoned(self, turn: Turn, note: GroupStored | StaticMemberReplaced, code: ErrorCode) -> None:
+    def abandoned(self, operation: Operation, note: GroupStored | StaticMemberReplaced, code: ErrorCode) -> None:
         """See GroupKind.abandoned. At the leadership's end `unload` has answered parked joins and syncs."""
         group = self._group(note.group_id)
         if group is None:
             return
         if isinstance(note, GroupStored):
-            membership.assignment_not_stored(turn, group, note, self.shard.config, code)
+            membership.assignment_not_stored(operation, group, note, self.shard.config, code)
         else:
-            membership.static_member_not_stored(turn, group, note, code)
+            membership.static_member_not_stored(operation, group, note, code)
 
     def _group(self, group_id: str) -> ClassicGroup | None:
         """The group, unless it is gone, or of another kind by now."""
@@ -92,31 +92,31 @@ class ClassicGroups(GroupKind):
 
     # --- members
 
-    def join(self, turn: Turn, group: ClassicGroup | None, request: JoinGroupRequest, caller: Caller) -> None:
+    def join(self, operation: Operation, group: ClassicGroup | None, request: JoinGroupRequest, caller: Caller) -> None:
         """See membership.join; a newcomer makes the group, a member of a group that is gone must join as a new one."""
         shard = self.shard
         if group is None and request.member_id:
-            refuse_join(turn, caller, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            refuse_join(operation, caller, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             return
-        if not shard.memory.admits(caller.client_host, join_bytes(group, request), turn.now_ms):
-            refuse_join(turn, caller, ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id)
+        if not shard.memory.admits(caller.client_host, join_bytes(group, request), operation.now_ms):
+            refuse_join(operation, caller, ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id)
             return
         if group is None:
-            group = shard.groups[request.group_id] = self.make(request.group_id, turn.wall_ms)
-        membership.join(turn, group, request, caller, shard.config, shard.chance)
+            group = shard.groups[request.group_id] = self.make(request.group_id, operation.wall_ms)
+        membership.join(operation, group, request, caller, shard.config, shard.rng)
 
-    def sync(self, turn: Turn, group: ClassicGroup, request: SyncGroupRequest, caller: Caller) -> None:
+    def sync(self, operation: Operation, group: ClassicGroup, request: SyncGroupRequest, caller: Caller) -> None:
         """See membership.sync."""
-        membership.sync(turn, group, request, caller, self.shard.config)
+        membership.sync(operation, group, request, caller, self.shard.config)
 
-    def heartbeat(self, turn: Turn, group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
+    def heartbeat(self, operation: Operation, group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
         """See membership.heartbeat."""
         who = request.member_id, request.group_instance_id, request.generation_id
-        return membership.heartbeat(turn, group, *who)
+        return membership.heartbeat(operation, group, *who)
 
-    def leave(self, turn: Turn, group: ClassicGroup, who: Iterable[MemberIdentity]) -> list[ErrorCode]:
+    def leave(self, operation: Operation, group: ClassicGroup, who: Iterable[MemberIdentity]) -> list[ErrorCode]:
         """See membership.leave."""
-        return [membership.leave(turn, group, each, self.shard.config) for each in who]
+        return [membership.leave(operation, group, each, self.shard.config) for each in who]
 
     def describe(self, group: ClassicGroup, version: int) -> DescribedGroup:
         """See GroupKind.describe."""
@@ -140,7 +140,9 @@ class ClassicGroups(GroupKind):
 
     # --- offsets
 
-    def commit_error(self, turn: Turn, group: ClassicGroup, request: OffsetCommitRequest, version: int) -> ErrorCode:
+    def commit_error(
+        self, operation: Operation, group: ClassicGroup, request: OffsetCommitRequest, version: int
+    ) -> ErrorCode:
         """See GroupKind.commit_error; a commit of a member is a sign of life."""
         generation, member_id = request.generation_id_or_member_epoch, request.member_id
         outsider = not member_id and request.group_instance_id is None and generation < 0
@@ -154,7 +156,7 @@ class ClassicGroups(GroupKind):
         if error is ErrorCode.NONE:
             assert group.state in (STABLE, PREPARING), group.state
             session_timeout_ms = group.members[member_id].session_timeout_ms
-            turn.set_timer("session", group.group_id, session_timeout_ms, member_id)
+            operation.set_timer("session", group.group_id, session_timeout_ms, member_id)
         return error
 
     def transactional_commit_error(
@@ -188,10 +190,10 @@ class ClassicGroups(GroupKind):
         """See GroupKind.tombstones."""
         return [GroupRecord(group.group_id, None)] if group.is_recorded else []
 
-    def forgotten(self, turn: Turn, group: ClassicGroup) -> None:
+    def forgotten(self, operation: Operation, group: ClassicGroup) -> None:
         """See GroupKind.forgotten."""
         for member_id in group.pending_members:
-            turn.cancel_timer("session", group.group_id, member_id)
+            operation.cancel_timer("session", group.group_id, member_id)
         group.pending_members.clear()
 
 

@@ -32,7 +32,7 @@ from protocol.messages.groups import (
 from protocol.messages.stored import decode_versioned
 
 if TYPE_CHECKING:
-    from kbroker.coordinator import Caller, Turn
+    from kbroker.coordinator import Caller, Operation
     from kbroker.groups.consumer import ConsumerGroups
     from kbroker.groups.reconciliation import Reported
     from kbroker.groups.records import GroupsRecord
@@ -41,15 +41,19 @@ if TYPE_CHECKING:
 NEEDS_MEMBER_ID_SINCE = 4  # JoinGroup version, KIP-394
 
 
-def join(kind: ConsumerGroups, turn: Turn, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller) -> None:
+def join(
+    kind: ConsumerGroups, operation: Operation, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller
+) -> None:
     """Become a member, or say again what one is; answered when that is committed."""
     try:
-        _join(kind, turn, group, request, caller)
+        _join(kind, operation, group, request, caller)
     except KafkaError as error:
-        refuse_join(turn, caller, error.code, "")
+        refuse_join(operation, caller, error.code, "")
 
 
-def _join(kind: ConsumerGroups, turn: Turn, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller) -> None:
+def _join(
+    kind: ConsumerGroups, operation: Operation, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller
+) -> None:
     config, group_id = kind.shard.config, group.group_id
     names = [protocol.name for protocol in request.protocols]
     instance_id, is_unknown = request.group_instance_id, not request.member_id
@@ -58,7 +62,7 @@ def _join(kind: ConsumerGroups, turn: Turn, group: ConsumerGroup, request: JoinG
     if config.group_consumer_migration_policy == "disabled" or not group.supports_classic(request.protocol_type, names):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if is_unknown and instance_id is None and caller.version >= NEEDS_MEMBER_ID_SINCE:
-        refuse_join(turn, caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        refuse_join(operation, caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return
     changes: list[GroupsRecord] = []
     before = _member(kind, group, member_id, instance_id, changes, is_unknown=is_unknown)
@@ -77,15 +81,15 @@ def _join(kind: ConsumerGroups, turn: Turn, group: ConsumerGroup, request: JoinG
             request.session_timeout_ms, tuple((each.name, bytes(each.metadata)) for each in request.protocols)
         ),
     )
-    if not kind.shard.memory.admits(caller.client_host, _said_bytes(after) - _said_bytes(before), turn.now_ms):
+    if not kind.shard.memory.admits(caller.client_host, _said_bytes(after) - _said_bytes(before), operation.now_ms):
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
     reported = _owned(kind, subscription)
     holder = group.static_member(instance_id)
     downgrade = None
     if holder is not None and migration.may_replace(group, holder, config):
-        after, downgrade = _downgrade(kind, turn, group, before, after, reported, changes)
+        after, downgrade = _downgrade(kind, operation, group, before, after, reported, changes)
     else:
-        after = kind.advance(turn, group, before, after, reported, changes, by_classic=True)
+        after = kind.advance(operation, group, before, after, reported, changes, by_classic=True)
     response = JoinGroupResponse(
         error_code=ErrorCode.NONE,
         generation_id=after.member_epoch,
@@ -96,20 +100,20 @@ def _join(kind: ConsumerGroups, turn: Turn, group: ConsumerGroup, request: JoinG
         members=[],
     )
     known = dict(group.members)
-    if not kind.shard.answer(turn, changes, caller.call, response, _refused_join(caller, member_id)):
+    if not kind.shard.answer(operation, changes, caller.call, response, _refused_join(caller, member_id)):
         return
     if holder is not None and holder.member_id != member_id:
-        kind.cancel_timers(turn, group_id, holder.member_id, ("session", "rebalance", "join", "sync"))
+        kind.cancel_timers(operation, group_id, holder.member_id, ("session", "rebalance", "join", "sync"))
     if downgrade is not None:
         why = "its last member of the newer protocol was replaced"
-        migration.downgraded(turn, kind, group_id, known, why, downgrade)
+        migration.downgraded(operation, kind, group_id, known, why, downgrade)
         return
-    kind.wrote(turn, group_id, before, after)
+    kind.wrote(operation, group_id, before, after)
     kind.current(group_id).rejoining.discard(member_id)
-    turn.cancel_timer("join", group_id, member_id)
-    turn.cancel_timer("rebalance", group_id, member_id)
-    turn.set_timer("session", group_id, request.session_timeout_ms, member_id)
-    turn.set_timer("sync", group_id, after.rebalance_timeout_ms, member_id)
+    operation.cancel_timer("join", group_id, member_id)
+    operation.cancel_timer("rebalance", group_id, member_id)
+    operation.set_timer("session", group_id, request.session_timeout_ms, member_id)
+    operation.set_timer("sync", group_id, after.rebalance_timeout_ms, member_id)
 
 
 def _member(
@@ -136,7 +140,7 @@ def _member(
 
 def _downgrade(
     kind: ConsumerGroups,
-    turn: Turn,
+    operation: Operation,
     group: ConsumerGroup,
     before: ConsumerGroupMember,
     after: ConsumerGroupMember,
@@ -145,13 +149,13 @@ def _downgrade(
 ) -> tuple[ConsumerGroupMember, migration.Downgrade]:
     """The last member of the newer protocol is replaced by this one: the group is a classic one from now on."""
     bump = after.names != before.names or after.regex != before.regex
-    epoch = kind.move_epoch(turn, group, before, after, changes, bump=bump)
+    epoch = kind.move_epoch(operation, group, before, after, changes, bump=bump)
     rebalances = group.assignment_epoch < epoch
     holder = group.static_member(after.instance_id)
     assert holder is not None, after
     if not rebalances:
         after = kind.lead(group, after, group.assignment_epoch, group.target.get(holder.member_id, NOTHING), reported)
-    record = migration.downgrade_to(group, [], after, epoch, kind.shard.image, turn.wall_ms)
+    record = migration.downgrade_to(group, [], after, epoch, kind.shard.image, operation.wall_ms)
     changes += group_tombstones(group, {holder.member_id: after.member_id})
     changes.append(record)
     return after, migration.Downgrade(rebalances, after)
@@ -194,19 +198,21 @@ def _owned(kind: ConsumerGroups, subscription: ConsumerProtocolSubscription) -> 
 # --- sync, heartbeat, leave
 
 
-def sync(kind: ConsumerGroups, turn: Turn, group: ConsumerGroup, request: SyncGroupRequest, caller: Caller) -> None:
+def sync(
+    kind: ConsumerGroups, operation: Operation, group: ConsumerGroup, request: SyncGroupRequest, caller: Caller
+) -> None:
     """Hear what one may own."""
     member, code = _validated(group, request.member_id, request.group_instance_id, request.generation_id)
     if member is None or member.classic is None:
-        refuse_sync(turn, caller, code)
+        refuse_sync(operation, caller, code)
         return
     name = member.classic.protocols[0][0]
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
-        refuse_sync(turn, caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        refuse_sync(operation, caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return
     if group.assignment_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-        _ask_to_rejoin(turn, group, member)
-        refuse_sync(turn, caller, ErrorCode.REBALANCE_IN_PROGRESS)
+        _ask_to_rejoin(operation, group, member)
+        refuse_sync(operation, caller, ErrorCode.REBALANCE_IN_PROGRESS)
         return
     response = SyncGroupResponse(
         error_code=ErrorCode.NONE,
@@ -214,35 +220,37 @@ def sync(kind: ConsumerGroups, turn: Turn, group: ConsumerGroup, request: SyncGr
         protocol_name=request.protocol_name,
         assignment=_assignment(kind, member.assigned, member.classic),
     )
-    turn.cancel_timer("sync", group.group_id, member.member_id)
-    turn.set_timer("session", group.group_id, member.classic.session_timeout_ms, member.member_id)
-    kind.shard.answer(turn, [], caller.call, response, lambda code: SyncGroupResponse(error_code=code, assignment=b""))
+    operation.cancel_timer("sync", group.group_id, member.member_id)
+    operation.set_timer("session", group.group_id, member.classic.session_timeout_ms, member.member_id)
+    kind.shard.answer(
+        operation, [], caller.call, response, lambda code: SyncGroupResponse(error_code=code, assignment=b"")
+    )
 
 
 def _assignment(kind: ConsumerGroups, owned: Owned, classic: ClassicMember) -> bytes:
     return migration.encode_assignment(owned or NOTHING_OWNED, kind.shard.image, classic.protocols[0][1])
 
 
-def heartbeat(turn: Turn, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
+def heartbeat(operation: Operation, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
     """Whether the member is to join again: there is a newer target, it has let go of something, or has to."""
     member, code = _validated(group, request.member_id, request.group_instance_id, request.generation_id)
     if member is None or member.classic is None:
         return code
-    turn.set_timer("session", group.group_id, member.classic.session_timeout_ms, member.member_id)
+    operation.set_timer("session", group.group_id, member.classic.session_timeout_ms, member.member_id)
     if (
         member.member_epoch < group.assignment_epoch
         or member.state is MemberState.UNREVOKED_PARTITIONS
         or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
     ):
-        _ask_to_rejoin(turn, group, member)
+        _ask_to_rejoin(operation, group, member)
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
 
-def _ask_to_rejoin(turn: Turn, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
+def _ask_to_rejoin(operation: Operation, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
     if member.member_id not in group.rejoining:
         group.rejoining.add(member.member_id)
-        turn.set_timer("join", group.group_id, member.rebalance_timeout_ms, member.member_id)
+        operation.set_timer("join", group.group_id, member.rebalance_timeout_ms, member.member_id)
 
 
 def _validated(
@@ -259,7 +267,9 @@ def _validated(
     return (member, ErrorCode.NONE) if generation == member.member_epoch else (None, ErrorCode.ILLEGAL_GENERATION)
 
 
-def leave(kind: ConsumerGroups, turn: Turn, group: ConsumerGroup, who: Iterable[MemberIdentity]) -> list[ErrorCode]:
+def leave(
+    kind: ConsumerGroups, operation: Operation, group: ConsumerGroup, who: Iterable[MemberIdentity]
+) -> list[ErrorCode]:
     """Members go, by themselves or removed by an administrator, who names a static one by its instance alone."""
     codes: list[ErrorCode] = []
     leaving: dict[str, None] = {}
@@ -273,6 +283,6 @@ def leave(kind: ConsumerGroups, turn: Turn, group: ConsumerGroup, who: Iterable[
         else:
             codes.append(ErrorCode.NONE)
             leaving[member.member_id] = None
-    if leaving and kind.fence(turn, group, list(leaving), "left") is not ErrorCode.NONE:
+    if leaving and kind.fence(operation, group, list(leaving), "left") is not ErrorCode.NONE:
         return [ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.NONE else code for code in codes]
     return codes

@@ -62,7 +62,7 @@ from protocol.messages.consumer_groups import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.coordinator import Caller, TimerKey, Turn
+    from kbroker.coordinator import Caller, Operation, TimerKey
     from kbroker.groups.records import GroupsRecord, KeyedRecord
     from kbroker.groups.shard import GroupShard
     from kbroker.metadata.cache import MetadataCache, MetadataDelta
@@ -118,7 +118,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
 
     def consumer_heartbeat(
         self,
-        turn: Turn,
+        operation: Operation,
         request: ConsumerGroupHeartbeatRequest,
         caller: Caller,
         may_describe: Callable[[str], bool],
@@ -127,22 +127,22 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         try:
             _check(request, caller.version, self.assignors)
             if request.member_epoch in (LEFT, LEFT_FOR_A_WHILE):
-                self._leave(turn, request, caller)
+                self._leave(operation, request, caller)
             else:
-                self._beat(turn, request, caller, may_describe)
+                self._beat(operation, request, caller, may_describe)
         except KafkaError as error:
-            turn.reply(caller.call, refused(error.code, error.message))
+            operation.reply(caller.call, refused(error.code, error.message))
 
     def _beat(
         self,
-        turn: Turn,
+        operation: Operation,
         request: ConsumerGroupHeartbeatRequest,
         caller: Caller,
         may_describe: Callable[[str], bool],
     ) -> None:
         joins = request.member_epoch == JOINING
         changes: list[GroupsRecord] = []
-        group, upgraded = self._group_of(turn, request.group_id, changes, create=joins)
+        group, upgraded = self._group_of(operation, request.group_id, changes, create=joins)
         self.check_room(group, request.member_id, request.instance_id)
         member_id = request.member_id or self.new_id()
         reported = _reported(request.topic_partitions)
@@ -162,8 +162,8 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             client_host=caller.client_host,
             classic=None,
         )
-        self._check_memory(turn, group, before, after, caller)
-        after = self.advance(turn, group, before, after, reported, changes, by_classic=False)
+        self._check_memory(operation, group, before, after, caller)
+        after = self.advance(operation, group, before, after, reported, changes, by_classic=False)
         response = ConsumerGroupHeartbeatResponse(
             error_code=ErrorCode.NONE,
             member_id=member_id,
@@ -178,17 +178,25 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         )
         if joins or says_all or _owns_differently(before, after):
             response.assignment = _told(after.assigned)
-        if not self.shard.answer(turn, changes, caller.call, response, refused):
+        if not self.shard.answer(operation, changes, caller.call, response, refused):
             return
         if upgraded is not None:
-            migration.left_behind(turn, upgraded, self.current(request.group_id))
-            turn.happened(request.group_id, f"is a consumer group now: member {member_id} of that protocol has joined")
-        self.wrote(turn, request.group_id, before, after)
-        self.restart_session(turn, request.group_id, member_id)
-        self.regexes.look(turn, self.current(request.group_id), may_describe)
+            migration.left_behind(operation, upgraded, self.current(request.group_id))
+            operation.event(
+                request.group_id, f"is a consumer group now: member {member_id} of that protocol has joined"
+            )
+        self.wrote(operation, request.group_id, before, after)
+        self.restart_session(operation, request.group_id, member_id)
+        self.regexes.look(operation, self.current(request.group_id), may_describe)
 
     def _group_of(
-        self, turn: Turn, group_id: str, changes: list[GroupsRecord], *, create: bool, called: str = "Consumer group"
+        self,
+        operation: Operation,
+        group_id: str,
+        changes: list[GroupsRecord],
+        *,
+        create: bool,
+        called: str = "Consumer group",
     ) -> tuple[ConsumerGroup, ClassicGroup | None]:
         """The group, as it is or as it is about to become one; and the classic group that it was.
 
@@ -271,19 +279,24 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
     def _check_memory(
-        self, turn: Turn, group: ConsumerGroup, before: ConsumerGroupMember, after: ConsumerGroupMember, caller: Caller
+        self,
+        operation: Operation,
+        group: ConsumerGroup,
+        before: ConsumerGroupMember,
+        after: ConsumerGroupMember,
+        caller: Caller,
     ) -> None:
         if after.names == before.names and after.regex == before.regex and after.member_id in group.members:
             return
         size = sum(map(len, after.names)) + len(after.regex)
         more = MEMBER_BYTES + size if after.member_id not in group.members else size
-        if not self.shard.memory.admits(caller.client_host, more, turn.now_ms):
+        if not self.shard.memory.admits(caller.client_host, more, operation.now_ms):
             text = "The consumer groups of this broker hold as much as they may."
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
     def new_id(self) -> str:
         """An id for a member that has none: a Uuid as Kafka writes it."""
-        while (made := urlsafe_b64encode(self.shard.chance.token(16)).decode().rstrip("=")).startswith("-"):
+        while (made := urlsafe_b64encode(self.shard.rng.token(16)).decode().rstrip("=")).startswith("-"):
             pass
         return made
 
@@ -291,7 +304,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
 
     def advance(
         self,
-        turn: Turn,
+        operation: Operation,
         group: ConsumerGroup,
         before: ConsumerGroupMember,
         after: ConsumerGroupMember,
@@ -310,8 +323,8 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         if not by_classic:
             default = self.default_assignor
             bump = bump or group.preferred_assignor(default) != group.preferred_assignor(default, before, after)
-        epoch = self.move_epoch(turn, group, before, after, changes, bump=bump)
-        target_epoch, target = self._target(turn, group, epoch, before, after, changes)
+        epoch = self.move_epoch(operation, group, before, after, changes, bump=bump)
+        target_epoch, target = self._target(operation, group, epoch, before, after, changes)
         led = self.lead(
             group, after, target_epoch, target, reported, subscription_changed=names_changed or regex.is_changed
         )
@@ -337,7 +350,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
 
     def move_epoch(
         self,
-        turn: Turn,
+        operation: Operation,
         group: ConsumerGroup,
         before: ConsumerGroupMember,
         after: ConsumerGroupMember,
@@ -357,7 +370,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
 
     def _target(
         self,
-        turn: Turn,
+        operation: Operation,
         group: ConsumerGroup,
         epoch: int,
         before: ConsumerGroupMember,
@@ -367,7 +380,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         """Epoch and target of a member: of another target assignment, if one is due and may be computed already."""
         holder = group.static_member(after.instance_id)
         last = group.target.get(after.member_id if holder is None else holder.member_id, NOTHING)
-        if epoch <= group.assignment_epoch or not self._may_assign(turn, group):
+        if epoch <= group.assignment_epoch or not self._may_assign(operation, group):
             return group.assignment_epoch, last
         members = {key: each for key, each in group.members.items() if holder is None or key != holder.member_id}
         members[after.member_id] = after
@@ -380,13 +393,13 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             wanted = assigned.get(member_id, NOTHING)
             if group.target.get(member_id) != wanted:
                 changes.append(target_record(group.group_id, member_id, wanted))
-        changes.append(target_epoch_record(group.group_id, epoch, turn.wall_ms))
-        turn.happened(group.group_id, f"has a target assignment by {name} for epoch {epoch}", is_detail=True)
+        changes.append(target_epoch_record(group.group_id, epoch, operation.wall_ms))
+        operation.event(group.group_id, f"has a target assignment by {name} for epoch {epoch}", is_detail=True)
         return epoch, assigned.get(after.member_id, NOTHING)
 
-    def _may_assign(self, turn: Turn, group: ConsumerGroup) -> bool:
+    def _may_assign(self, operation: Operation, group: ConsumerGroup) -> bool:
         interval_ms = self.assignment_interval_ms(group.group_id)
-        return not group.assigned_ms or not interval_ms or turn.wall_ms >= group.assigned_ms + interval_ms
+        return not group.assigned_ms or not interval_ms or operation.wall_ms >= group.assigned_ms + interval_ms
 
     def _assign(
         self,
@@ -421,15 +434,17 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         topics = self.shard.image.topics
         return {topics[name].topic_id for name in names if name in topics}
 
-    def wrote(self, turn: Turn, group_id: str, before: ConsumerGroupMember, after: ConsumerGroupMember) -> None:
+    def wrote(
+        self, operation: Operation, group_id: str, before: ConsumerGroupMember, after: ConsumerGroupMember
+    ) -> None:
         """A member's changes have been written, with the topics as they are now: timers that follow from its state."""
         self.current(group_id).refresh_ms = None
         if after.classic is not None or (before.state is after.state and before.member_epoch == after.member_epoch):
             return
         if after.state is MemberState.UNREVOKED_PARTITIONS:
-            turn.set_timer("rebalance", group_id, after.rebalance_timeout_ms, after.member_id)
+            operation.set_timer("rebalance", group_id, after.rebalance_timeout_ms, after.member_id)
         else:
-            turn.cancel_timer("rebalance", group_id, after.member_id)
+            operation.cancel_timer("rebalance", group_id, after.member_id)
 
     def current(self, group_id: str) -> ConsumerGroup:
         """The group in the shard, after something was written."""
@@ -439,8 +454,8 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
 
     # --- leaving
 
-    def _leave(self, turn: Turn, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> None:
-        group, _ = self._group_of(turn, request.group_id, [], create=False, called="Group")
+    def _leave(self, operation: Operation, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> None:
+        group, _ = self._group_of(operation, request.group_id, [], create=False, called="Group")
         member_id, instance_id = request.member_id, request.instance_id
         if instance_id is not None:
             member = group.static_member(instance_id)
@@ -463,25 +478,25 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
                 assigned={topic: dict.fromkeys(parts, 0) for topic, parts in member.assigned.items()} or NOTHING_OWNED,
                 pending_revocation=NOTHING_OWNED,
             )
-            self.shard.answer(turn, [current_record(group.group_id, away)], caller.call, response, refused)
+            self.shard.answer(operation, [current_record(group.group_id, away)], caller.call, response, refused)
             return
 
         def written(changes: list[GroupsRecord]) -> ErrorCode:
             return (
                 ErrorCode.NONE
-                if self.shard.answer(turn, changes, caller.call, response, refused)
+                if self.shard.answer(operation, changes, caller.call, response, refused)
                 else ErrorCode.UNKNOWN_SERVER_ERROR
             )
 
-        self.remove(turn, group, [member_id], "left", written)
+        self.remove(operation, group, [member_id], "left", written)
 
-    def fence(self, turn: Turn, group: ConsumerGroup, member_ids: list[str], reason: str) -> ErrorCode:
+    def fence(self, operation: Operation, group: ConsumerGroup, member_ids: list[str], reason: str) -> ErrorCode:
         """See ModernGroups.fence."""
-        return self.remove(turn, group, member_ids, reason, lambda changes: turn.write(changes, None))
+        return self.remove(operation, group, member_ids, reason, lambda changes: operation.write(changes, None))
 
     def remove(
         self,
-        turn: Turn,
+        operation: Operation,
         group: ConsumerGroup,
         member_ids: list[str],
         reason: str,
@@ -492,7 +507,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         write: has records written. Returns: NONE, or why they could not be; then nothing has changed.
         """
         group_id, leaving = group.group_id, [group.members[each] for each in member_ids]
-        downgraded = migration.downgrade(group, leaving, self.shard.config, self.shard.image, turn.wall_ms)
+        downgraded = migration.downgrade(group, leaving, self.shard.config, self.shard.image, operation.wall_ms)
         changes: list[GroupsRecord] = []
         if downgraded is not None:
             changes += group_tombstones(group)
@@ -514,21 +529,21 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         known = dict(group.members)
         code = write(changes)
         if code is not ErrorCode.NONE:
-            turn.happened(group_id, f"could not be written to __consumer_offsets: {code.name}")
+            operation.event(group_id, f"could not be written to __consumer_offsets: {code.name}")
             return code
         for member_id in member_ids:
-            self.cancel_timers(turn, group_id, member_id, TIMERS)
-            turn.happened(group_id, f"member {member_id} {reason}", is_detail=True)
+            self.cancel_timers(operation, group_id, member_id, TIMERS)
+            operation.event(group_id, f"member {member_id} {reason}", is_detail=True)
         if downgraded is not None:
-            migration.downgraded(turn, self, group_id, known, f"member {', '.join(member_ids)} {reason}")
+            migration.downgraded(operation, self, group_id, known, f"member {', '.join(member_ids)} {reason}")
         return code
 
     # --- timers
 
-    def timer(self, turn: Turn, group: ConsumerGroup, key: TimerKey) -> None:
+    def timer(self, operation: Operation, group: ConsumerGroup, key: TimerKey) -> None:
         """See GroupKind.timer."""
         if key.kind == "regex":
-            self.regexes.go_on(turn, group)
+            self.regexes.go_on(operation, group)
             return
         member = group.members.get(key.member_id)
         if member is None:
@@ -541,42 +556,42 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             why = f"did not {key.kind} within its rebalance timeout of {member.rebalance_timeout_ms} ms"
         else:
             why = "sent no heartbeat within its session timeout"
-        if self.fence(turn, group, [key.member_id], why) is not ErrorCode.NONE:
-            turn.set_timer(key.kind, group.group_id, self.session_timeout_ms(group.group_id), key.member_id)
+        if self.fence(operation, group, [key.member_id], why) is not ErrorCode.NONE:
+            operation.set_timer(key.kind, group.group_id, self.session_timeout_ms(group.group_id), key.member_id)
 
-    def loaded(self, turn: Turn, group: ConsumerGroup) -> None:
+    def loaded(self, operation: Operation, group: ConsumerGroup) -> None:
         """See GroupKind.loaded: sessions, and revocations, have their whole time again."""
         for member in group.members.values():
             if member.classic is not None:
-                turn.set_timer("session", group.group_id, member.classic.session_timeout_ms, member.member_id)
+                operation.set_timer("session", group.group_id, member.classic.session_timeout_ms, member.member_id)
                 continue
-            self.restart_session(turn, group.group_id, member.member_id)
+            self.restart_session(operation, group.group_id, member.member_id)
             if member.state is MemberState.UNREVOKED_PARTITIONS:
-                turn.set_timer("rebalance", group.group_id, member.rebalance_timeout_ms, member.member_id)
+                operation.set_timer("rebalance", group.group_id, member.rebalance_timeout_ms, member.member_id)
 
-    def unload(self, turn: Turn, group: ConsumerGroup) -> None:
+    def unload(self, operation: Operation, group: ConsumerGroup) -> None:
         """See GroupKind.unload."""
         for member_id in group.members:
-            self.cancel_timers(turn, group.group_id, member_id, TIMERS)
-        turn.cancel_timer("regex", group.group_id)
+            self.cancel_timers(operation, group.group_id, member_id, TIMERS)
+        operation.cancel_timer("regex", group.group_id)
 
     # --- classic members
 
-    def join(self, turn: Turn, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller) -> None:
+    def join(self, operation: Operation, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller) -> None:
         """See classic_members.join."""
-        classic_members.join(self, turn, group, request, caller)
+        classic_members.join(self, operation, group, request, caller)
 
-    def sync(self, turn: Turn, group: ConsumerGroup, request: SyncGroupRequest, caller: Caller) -> None:
+    def sync(self, operation: Operation, group: ConsumerGroup, request: SyncGroupRequest, caller: Caller) -> None:
         """See classic_members.sync."""
-        classic_members.sync(self, turn, group, request, caller)
+        classic_members.sync(self, operation, group, request, caller)
 
-    def heartbeat(self, turn: Turn, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
+    def heartbeat(self, operation: Operation, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
         """See classic_members.heartbeat."""
-        return classic_members.heartbeat(turn, group, request)
+        return classic_members.heartbeat(operation, group, request)
 
-    def leave(self, turn: Turn, group: ConsumerGroup, who: Iterable[MemberIdentity]) -> list[ErrorCode]:
+    def leave(self, operation: Operation, group: ConsumerGroup, who: Iterable[MemberIdentity]) -> list[ErrorCode]:
         """See classic_members.leave."""
-        return classic_members.leave(self, turn, group, who)
+        return classic_members.leave(self, operation, group, who)
 
     # --- the way into state
 
@@ -592,15 +607,17 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         """See GroupKind.tombstones."""
         return list(group_tombstones(group)) if group.is_recorded else []
 
-    def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:
+    def new_metadata_image(self, operation: Operation, delta: MetadataDelta) -> None:
         """See GroupKind.new_metadata_image: expressions may match other topics, too."""
-        super().new_metadata_image(turn, delta)
+        super().new_metadata_image(operation, delta)
         if delta.made or delta.deleted:
             self.regexes.topics_changed()
 
     # --- offsets
 
-    def commit_error(self, turn: Turn, group: ConsumerGroup, request: OffsetCommitRequest, version: int) -> ErrorCode:
+    def commit_error(
+        self, operation: Operation, group: ConsumerGroup, request: OffsetCommitRequest, version: int
+    ) -> ErrorCode:
         """See GroupKind.commit_error."""
         epoch, member_id = request.generation_id_or_member_epoch, request.member_id
         if epoch < 0 and not group.members:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbroker.config.limits import GROUP_ID_LENGTH
-from kbroker.coordinator import Caller, Effect, Reply, Runtime, Turn
+from kbroker.coordinator import Caller, Effect, Operation, Reply, Runtime
 from kbroker.groups.effects import Gathering, OffsetsStored, loading_error
 from kbroker.groups.group import Group, GroupType
 from kbroker.groups.kinds import described, refuse_join, refuse_sync
@@ -90,59 +90,61 @@ class GroupCoordinator:
     def join(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """JoinGroup: answered when the next generation begins."""
         shard = self._shard(request.group_id)
-        turn = self._turn(shard, now_ms)
+        operation = self._operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            refuse_join(turn, caller, shard, request.member_id)
+            refuse_join(operation, caller, shard, request.member_id)
         else:
-            shard.join(turn, request, caller)
-        return turn.effects
+            shard.join(operation, request, caller)
+        return operation.effects
 
     def sync(self, request: SyncGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """SyncGroup: answered when the leader's assignment is committed."""
         shard = self._shard(request.group_id)
-        turn = self._turn(shard, now_ms)
+        operation = self._operation(shard, now_ms)
         if names_no_protocol(request, caller.version):
-            refuse_sync(turn, caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            refuse_sync(operation, caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif (
             shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         ):  # the rebalance is lost: join again; old clients know this
-            refuse_sync(turn, caller, ErrorCode.REBALANCE_IN_PROGRESS)
+            refuse_sync(operation, caller, ErrorCode.REBALANCE_IN_PROGRESS)
         elif isinstance(shard, ErrorCode):
-            refuse_sync(turn, caller, shard)
+            refuse_sync(operation, caller, shard)
         else:
-            shard.sync(turn, request, caller)
-        return turn.effects
+            shard.sync(operation, request, caller)
+        return operation.effects
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Heartbeat: answered at once; while groups are being loaded every member is believed."""
         shard = self._shard(request.group_id)
-        turn = self._turn(shard, now_ms)
+        operation = self._operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
             error = NONE if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else shard
         else:
-            error = shard.heartbeat(turn, request)
-        turn.reply(caller.call, HeartbeatResponse(error_code=error))
-        return turn.effects
+            error = shard.heartbeat(operation, request)
+        operation.reply(caller.call, HeartbeatResponse(error_code=error))
+        return operation.effects
 
     def leave(self, request: LeaveGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """LeaveGroup: one member before version 3, any number since."""
         shard = self._shard(request.group_id)
-        turn = self._turn(shard, now_ms)
+        operation = self._operation(shard, now_ms)
         leaving = request.members if caller.version >= 3 else [MemberIdentity(member_id=request.member_id)]
         if isinstance(shard, ErrorCode):
-            turn.reply(caller.call, LeaveGroupResponse(error_code=shard, members=[]))
-            return turn.effects
+            operation.reply(caller.call, LeaveGroupResponse(error_code=shard, members=[]))
+            return operation.effects
         members = [
             MemberResponse(
                 member_id=who.member_id,
                 group_instance_id=who.group_instance_id,
                 error_code=code,
             )
-            for who, code in zip(leaving, shard.leave(turn, request.group_id, leaving), strict=True)
+            for who, code in zip(leaving, shard.leave(operation, request.group_id, leaving), strict=True)
         ]
         error = members[0].error_code if caller.version < 3 else NONE
-        turn.reply(caller.call, LeaveGroupResponse(error_code=error, members=members if caller.version >= 3 else []))
-        return turn.effects
+        operation.reply(
+            caller.call, LeaveGroupResponse(error_code=error, members=members if caller.version >= 3 else [])
+        )
+        return operation.effects
 
     # --- streams groups (KIP-1071)
 
@@ -153,13 +155,13 @@ class GroupCoordinator:
         from kbroker.groups.streams.membership import StreamsGroups, refused_heartbeat
 
         shard = self._shard(request.group_id)
-        turn = self._turn(shard, now_ms)
+        operation = self._operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            turn.reply(caller.call, refused_heartbeat(shard))
-            return turn.effects, {}
+            operation.reply(caller.call, refused_heartbeat(shard))
+            return operation.effects, {}
         kind = shard.kind(GroupType.STREAMS)
         assert isinstance(kind, StreamsGroups), kind
-        return turn.effects, kind.streams_heartbeat(turn, request, caller, creation)
+        return operation.effects, kind.streams_heartbeat(operation, request, caller, creation)
 
     def streams_group(self, group_id: str) -> Group | ErrorCode | None:
         """The group for StreamsGroupDescribe, of whatever kind; None if there is none, or why that is not known."""
@@ -180,13 +182,13 @@ class GroupCoordinator:
         may_describe: whether the member may know of a topic that its expression matches.
         """
         shard = self._shard(request.group_id)
-        turn = self._turn(shard, now_ms)
+        operation = self._operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            turn.reply(caller.call, refuse_heartbeat(request, shard))
+            operation.reply(caller.call, refuse_heartbeat(request, shard))
         else:
             kind = shard.kind(GroupType.CONSUMER)
-            kind.consumer_heartbeat(turn, request, caller, may_describe)  # type: ignore[attr-defined]
-        return turn.effects
+            kind.consumer_heartbeat(operation, request, caller, may_describe)  # type: ignore[attr-defined]
+        return operation.effects
 
     # --- offsets
 
@@ -203,17 +205,17 @@ class GroupCoordinator:
         down already (unknown, not allowed), for the same response.
         """
         shard = self._shard(request.group_id, may_be_empty=True)
-        turn = self._turn(shard, now_ms)
-        error = shard if isinstance(shard, ErrorCode) else shard.commit_error(turn, request, caller.version)
-        codes, wall_ms = dict(refused or {}), turn.wall_ms
+        operation = self._operation(shard, now_ms)
+        error = shard if isinstance(shard, ErrorCode) else shard.commit_error(operation, request, caller.version)
+        codes, wall_ms = dict(refused or {}), operation.wall_ms
         wanted = {
             (topic.name, each.partition_index): _commit(each, request.retention_time_ms, wall_ms)
             for topic in request.topics
             for each in topic.partitions
         }
-        commits = _admitted(turn, shard, error, request.group_id, wanted, codes, caller)
-        _store(turn, shard, request.group_id, commits, caller, _commit_response(request, codes))
-        return turn.effects
+        commits = _admitted(operation, shard, error, request.group_id, wanted, codes, caller)
+        _store(operation, shard, request.group_id, commits, caller, _commit_response(request, codes))
+        return operation.effects
 
     def commit_offsets_in_transaction(
         self,
@@ -224,12 +226,12 @@ class GroupCoordinator:
     ) -> list[Effect]:
         """TxnOffsetCommit, once the transaction has been verified: the offsets count from its marker on."""
         shard = self._shard(request.group_id)
-        turn = self._turn(shard, now_ms)
+        operation = self._operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
             error = loading_error(shard, caller.version)
         else:
             error = shard.transactional_commit_error(request, caller.version)
-        codes, wall_ms = dict(refused or {}), turn.wall_ms
+        codes, wall_ms = dict(refused or {}), operation.wall_ms
         wanted = {
             (topic.name, each.partition_index): Commit(
                 each.committed_offset, each.committed_leader_epoch, each.committed_metadata or "", wall_ms
@@ -237,10 +239,10 @@ class GroupCoordinator:
             for topic in request.topics
             for each in topic.partitions
         }
-        commits = _admitted(turn, shard, error, request.group_id, wanted, codes, caller)
+        commits = _admitted(operation, shard, error, request.group_id, wanted, codes, caller)
         producer = request.producer_id, request.producer_epoch
-        _store(turn, shard, request.group_id, commits, caller, _txn_commit_response(request, codes), *producer)
-        return turn.effects
+        _store(operation, shard, request.group_id, commits, caller, _txn_commit_response(request, codes), *producer)
+        return operation.effects
 
     def fetch_offsets(
         self,
@@ -293,7 +295,7 @@ class GroupCoordinator:
     ) -> list[Effect]:
         """OffsetDelete: answered when the offsets' tombstones are committed. refused: as for `commit_offsets`."""
         shard = self._shard(request.group_id)
-        turn = self._turn(shard, now_ms)
+        operation = self._operation(shard, now_ms)
         codes = refused or {}
         topics = [
             OffsetDeleteResponseTopic(
@@ -320,13 +322,13 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             result = shard
         else:
-            result = shard.delete_offsets(turn, request.group_id, gathering, dict(places))
+            result = shard.delete_offsets(operation, request.group_id, gathering, dict(places))
         if isinstance(result, ErrorCode):
             response.error_code, response.topics = result, []
         else:
             for where, code in result.items():
                 places[where].error_code = code
-        return _reply_unless_waiting(turn, gathering)
+        return _reply_unless_waiting(operation, gathering)
 
     # --- administration
 
@@ -383,9 +385,9 @@ class GroupCoordinator:
             if isinstance(shard, ErrorCode):
                 result.error_code = shard
             else:
-                turn = shard.turn(now_ms)
-                result.error_code = shard.delete(turn, group_id, gathering, result)
-                effects += turn.effects
+                operation = shard.operation(now_ms)
+                result.error_code = shard.delete(operation, group_id, gathering, result)
+                effects += operation.effects
         if not gathering.waiting:
             effects.append(Reply(caller.call, response))
         return effects
@@ -396,18 +398,18 @@ class GroupCoordinator:
             return ErrorCode.INVALID_GROUP_ID
         return self.runtime.find(group_id)
 
-    def _turn(self, shard: GroupShard | ErrorCode, now_ms: int) -> Turn:
-        return Turn(now_ms) if isinstance(shard, ErrorCode) else shard.turn(now_ms)
+    def _operation(self, shard: GroupShard | ErrorCode, now_ms: int) -> Operation:
+        return Operation(now_ms) if isinstance(shard, ErrorCode) else shard.operation(now_ms)
 
 
-def _reply_unless_waiting(turn: Turn, gathering: Gathering) -> list[Effect]:
+def _reply_unless_waiting(operation: Operation, gathering: Gathering) -> list[Effect]:
     if not gathering.waiting:
-        turn.reply(gathering.call, gathering.response)
-    return turn.effects
+        operation.reply(gathering.call, gathering.response)
+    return operation.effects
 
 
 def _admitted(
-    turn: Turn,
+    operation: Operation,
     shard: GroupShard | ErrorCode,
     error: ErrorCode,
     group_id: str,
@@ -426,14 +428,14 @@ def _admitted(
             codes[where] = ErrorCode.OFFSET_METADATA_TOO_LARGE
         else:
             commits[where] = commit
-    if isinstance(shard, ErrorCode) or shard.has_room(turn, group_id, commits, caller.client_host):
+    if isinstance(shard, ErrorCode) or shard.has_room(operation, group_id, commits, caller.client_host):
         return commits
     codes |= dict.fromkeys(commits, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
     return {}
 
 
 def _store(
-    turn: Turn,
+    operation: Operation,
     shard: GroupShard | ErrorCode,
     group_id: str,
     commits: dict[TopicPartition, Commit],
@@ -444,11 +446,11 @@ def _store(
 ) -> None:
     """Have commits written, and answered when they are; at once if there are none."""
     if not commits:
-        turn.reply(caller.call, response)
+        operation.reply(caller.call, response)
         return
     assert isinstance(shard, GroupShard), shard
     shard.store_offsets(
-        turn,
+        operation,
         group_id,
         commits,
         OffsetsStored(commits, caller.call, response),

@@ -1,8 +1,8 @@
 """What a group's shard has written, and who waits for it; and what a client is told when it could not be written.
 
-A note goes along with records to the log (`Turn.write`), and comes back when they are committed, or when the leadership
-is lost before (`committed` and `abandoned` of shard.py). One with a `group_type` is for the rules of that kind. Why
-an append failed is told in the words of Kafka's group coordinator, not of the log.
+A note goes along with records to the log (`Operation.write`), and comes back when they are committed, or when the
+leadership is lost before (`committed` and `abandoned` of shard.py). One with a `group_type` is for the rules of that
+kind. Why an append failed is told in the words of Kafka's group coordinator, not of the log.
 """
 
 from __future__ import annotations

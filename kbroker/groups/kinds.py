@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kbroker.config import BrokerConfig
-    from kbroker.coordinator import Caller, TimerKey, Turn
+    from kbroker.coordinator import Caller, Operation, TimerKey
     from kbroker.groups.memory import GroupMemory
     from kbroker.groups.records import GroupsRecord, KeyedRecord
     from kbroker.groups.shard import GroupShard
@@ -46,7 +46,7 @@ class Surroundings(NamedTuple):
     """
 
     config: BrokerConfig
-    chance: Random
+    rng: Random
     memory: GroupMemory
     image: MetadataCache
     group_configs: Callable[[str], Mapping[str, str]]
@@ -71,43 +71,43 @@ class GroupKind(ABC):
         """Apply a record of this kind to its group. Returns: whether the record says that the group is gone."""
 
     @abstractmethod
-    def loaded(self, turn: Turn, group: Any) -> None:
+    def loaded(self, operation: Operation, group: Any) -> None:
         """All records have been replayed: begin to serve the group."""
 
     @abstractmethod
-    def unload(self, turn: Turn, group: Any) -> None:
+    def unload(self, operation: Operation, group: Any) -> None:
         """Another broker leads the partition: answer parked calls, cancel timers."""
 
     @abstractmethod
-    def timer(self, turn: Turn, group: Any, key: TimerKey) -> None:
+    def timer(self, operation: Operation, group: Any, key: TimerKey) -> None:
         """A timer of the group is due."""
 
-    def committed(self, turn: Turn, note: Any) -> None:
+    def committed(self, operation: Operation, note: Any) -> None:
         """A note of this kind's own (see effects.py) is committed."""
         raise AssertionError(note)
 
-    def abandoned(self, turn: Turn, note: Any, code: ErrorCode) -> None:
+    def abandoned(self, operation: Operation, note: Any, code: ErrorCode) -> None:
         """What was written with a note of this kind's own may or may not be there for the next leader."""
         raise AssertionError(note)
 
-    def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:  # noqa: B027  # most kinds need not know
+    def new_metadata_image(self, operation: Operation, delta: MetadataDelta) -> None:  # noqa: B027  # most kinds need not know
         """This broker's image of the cluster is another one: once for all groups of the kind."""
 
     # --- requests of classic members (KIP-848 lets them be members of consumer groups)
 
-    def join(self, turn: Turn, group: Any, request: JoinGroupRequest, caller: Caller) -> None:
+    def join(self, operation: Operation, group: Any, request: JoinGroupRequest, caller: Caller) -> None:
         """JoinGroup. group: None if there is none (for classic groups alone)."""
-        refuse_join(turn, caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+        refuse_join(operation, caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
 
-    def sync(self, turn: Turn, group: Any, request: SyncGroupRequest, caller: Caller) -> None:
+    def sync(self, operation: Operation, group: Any, request: SyncGroupRequest, caller: Caller) -> None:
         """SyncGroup."""
-        refuse_sync(turn, caller, ErrorCode.UNKNOWN_MEMBER_ID)
+        refuse_sync(operation, caller, ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def heartbeat(self, turn: Turn, group: Any, request: HeartbeatRequest) -> ErrorCode:
+    def heartbeat(self, operation: Operation, group: Any, request: HeartbeatRequest) -> ErrorCode:
         """Heartbeat."""
         return ErrorCode.UNKNOWN_MEMBER_ID
 
-    def leave(self, turn: Turn, group: Any, who: Iterable[MemberIdentity]) -> list[ErrorCode]:
+    def leave(self, operation: Operation, group: Any, who: Iterable[MemberIdentity]) -> list[ErrorCode]:
         """LeaveGroup: a code for each."""
         return [ErrorCode.UNKNOWN_MEMBER_ID for _ in who]
 
@@ -118,7 +118,7 @@ class GroupKind(ABC):
 
     # --- offsets
 
-    def commit_error(self, turn: Turn, group: Any, request: OffsetCommitRequest, version: int) -> ErrorCode:
+    def commit_error(self, operation: Operation, group: Any, request: OffsetCommitRequest, version: int) -> ErrorCode:
         """Whether the sender may commit for the group; a commit of a member may be a sign of life."""
         return ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -144,13 +144,13 @@ class GroupKind(ABC):
     def tombstones(self, group: Any) -> list[GroupsRecord]:
         """What makes the log forget a group without members, besides its offsets; [] if it has no record of its own."""
 
-    def forgotten(self, turn: Turn, group: Any) -> None:  # noqa: B027  # a group without members has no timers
+    def forgotten(self, operation: Operation, group: Any) -> None:  # noqa: B027  # a group without members has no timers
         """The tombstones have been written: cancel what is left of its timers."""
 
 
-def refuse_join(turn: Turn, caller: Caller, error: ErrorCode, member_id: str = "") -> None:
+def refuse_join(operation: Operation, caller: Caller, error: ErrorCode, member_id: str = "") -> None:
     """Answer a join with an error. member_id: as the client knows it, or the one to come back with."""
-    turn.reply(
+    operation.reply(
         caller.call,
         JoinGroupResponse(
             error_code=error,
@@ -162,9 +162,9 @@ def refuse_join(turn: Turn, caller: Caller, error: ErrorCode, member_id: str = "
     )
 
 
-def refuse_sync(turn: Turn, caller: Caller, error: ErrorCode) -> None:
+def refuse_sync(operation: Operation, caller: Caller, error: ErrorCode) -> None:
     """Answer a sync with an error."""
-    turn.reply(caller.call, SyncGroupResponse(error_code=error, assignment=b""))
+    operation.reply(caller.call, SyncGroupResponse(error_code=error, assignment=b""))
 
 
 def described(

@@ -38,7 +38,7 @@ from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.coordinator import Turn
+    from kbroker.coordinator import Operation
     from kbroker.groups.consumer import ConsumerGroups
     from kbroker.groups.records import GroupsRecord
     from kbroker.metadata.cache import MetadataCache
@@ -132,12 +132,12 @@ def upgrade_records(group: ConsumerGroup) -> list[GroupsRecord]:
     ]
 
 
-def left_behind(turn: Turn, classic: ClassicGroup, group: ConsumerGroup) -> None:
+def left_behind(operation: Operation, classic: ClassicGroup, group: ConsumerGroup) -> None:
     """A classic group has become a consumer group: its waiting members ask again, and their sessions go on."""
-    membership.converted(turn, classic)
+    membership.converted(operation, classic)
     for member in group.members.values():
         if member.classic is not None:
-            turn.set_timer("session", group.group_id, member.classic.session_timeout_ms, member.member_id)
+            operation.set_timer("session", group.group_id, member.classic.session_timeout_ms, member.member_id)
 
 
 # --- consumer to classic
@@ -231,7 +231,7 @@ def encode_assignment(
 
 
 def downgraded(
-    turn: Turn,
+    operation: Operation,
     kind: ConsumerGroups,
     group_id: str,
     before: Mapping[str, ConsumerGroupMember],
@@ -247,13 +247,13 @@ def downgraded(
     assert isinstance(classic, ClassicGroup), classic
     classic.state = STABLE
     for member_id in before:
-        kind.cancel_timers(turn, group_id, member_id, ("session", "rebalance", "join", "sync"))
-    turn.cancel_timer("regex", group_id)
+        kind.cancel_timers(operation, group_id, member_id, ("session", "rebalance", "join", "sync"))
+    operation.cancel_timer("regex", group_id)
     for member in classic.members.values():
         known = how.joined if how.joined is not None and how.joined.member_id == member.member_id else None
         known = known or before[member.member_id]
         classic.update(member, _protocols(known), member.session_timeout_ms, member.rebalance_timeout_ms)
-        turn.set_timer("session", group_id, member.session_timeout_ms, member.member_id)
-    turn.happened(group_id, f"becomes a classic group: {reason}")
+        operation.set_timer("session", group_id, member.session_timeout_ms, member.member_id)
+    operation.event(group_id, f"becomes a classic group: {reason}")
     if how.rebalances:
-        membership.prepare_rebalance(turn, classic, kind.shard.config, reason)
+        membership.prepare_rebalance(operation, classic, kind.shard.config, reason)

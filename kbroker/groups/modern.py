@@ -24,7 +24,7 @@ from kbroker.groups.kinds import GroupKind
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from kbroker.coordinator import TimerKey, Turn
+    from kbroker.coordinator import Operation, TimerKey
     from kbroker.metadata.cache import MetadataCache, MetadataDelta
 
 Assignment: TypeAlias = Mapping[bytes, frozenset[int]]
@@ -233,7 +233,7 @@ class ModernGroups(GroupKind, Generic[G]):
         """How often it is asked to send a heartbeat."""
 
     @abstractmethod
-    def fence(self, turn: Turn, group: G, member_ids: list[str], reason: str) -> ErrorCode:
+    def fence(self, operation: Operation, group: G, member_ids: list[str], reason: str) -> ErrorCode:
         """Remove members, and have the others take over. Returns: NONE, or why that could not be written."""
 
     def groups(self) -> list[G]:
@@ -249,32 +249,34 @@ class ModernGroups(GroupKind, Generic[G]):
 
     # --- timers
 
-    def restart_session(self, turn: Turn, group_id: str, member_id: str) -> None:
+    def restart_session(self, operation: Operation, group_id: str, member_id: str) -> None:
         """The member has been heard of."""
-        turn.set_timer("session", group_id, self.session_timeout_ms(group_id), member_id)
+        operation.set_timer("session", group_id, self.session_timeout_ms(group_id), member_id)
 
-    def cancel_timers(self, turn: Turn, group_id: str, member_id: str, kinds: Iterable[str] = ("session",)) -> None:
+    def cancel_timers(
+        self, operation: Operation, group_id: str, member_id: str, kinds: Iterable[str] = ("session",)
+    ) -> None:
         """The member is gone."""
         for kind in kinds:
-            turn.cancel_timer(kind, group_id, member_id)
+            operation.cancel_timer(kind, group_id, member_id)
 
-    def timer(self, turn: Turn, group: G, key: TimerKey) -> None:
+    def timer(self, operation: Operation, group: G, key: TimerKey) -> None:
         """See GroupKind.timer: of all kinds, a member that was silent for its session is fenced."""
         assert key.kind == "session", key
         if key.member_id in group.members:
-            code = self.fence(turn, group, [key.member_id], "sent no heartbeat within its session timeout")
+            code = self.fence(operation, group, [key.member_id], "sent no heartbeat within its session timeout")
             if code is not ErrorCode.NONE:  # the log refused it: once more
-                self.restart_session(turn, group.group_id, key.member_id)
+                self.restart_session(operation, group.group_id, key.member_id)
 
-    def loaded(self, turn: Turn, group: G) -> None:
+    def loaded(self, operation: Operation, group: G) -> None:
         """See GroupKind.loaded: sessions start again."""
         for member_id in group.members:
-            self.restart_session(turn, group.group_id, member_id)
+            self.restart_session(operation, group.group_id, member_id)
 
-    def unload(self, turn: Turn, group: G) -> None:
+    def unload(self, operation: Operation, group: G) -> None:
         """See GroupKind.unload."""
         for member_id in group.members:
-            self.cancel_timers(turn, group.group_id, member_id)
+            self.cancel_timers(operation, group.group_id, member_id)
 
     # --- removal
 
@@ -284,7 +286,7 @@ class ModernGroups(GroupKind, Generic[G]):
 
     # --- topics
 
-    def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:
+    def new_metadata_image(self, operation: Operation, delta: MetadataDelta) -> None:
         """See GroupKind.new_metadata_image: readers of a topic with news look at it with their next heartbeat."""
         news = set(delta.topics)
         for group in self.groups() if news else ():

@@ -20,7 +20,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.coordinator import Turn
+    from kbroker.coordinator import Operation
     from kbroker.groups.consumer import ConsumerGroups
     from kbroker.groups.records import GroupsRecord
 
@@ -92,30 +92,30 @@ class Regexes:
             compile_regex(after.regex)
         return Changed(is_changed=True, is_resolved=after.regex in group.resolved)
 
-    def look(self, turn: Turn, group: ConsumerGroup, may_describe: Callable[[str], bool]) -> None:
+    def look(self, operation: Operation, group: ConsumerGroup, may_describe: Callable[[str], bool]) -> None:
         """Begin to look a group's expressions up, if that is due. may_describe: of the member that is heard of."""
         if not group.regexes or group.group_id in self._under_way:
             return
         last_ms = max((each.timestamp_ms for each in group.resolved.values()), default=None)
         if last_ms is not None:
-            if turn.wall_ms <= last_ms + LOOKED_UP_AGAIN_MS:
+            if operation.wall_ms <= last_ms + LOOKED_UP_AGAIN_MS:
                 return
-            is_old = turn.wall_ms > last_ms + self._kind.shard.config.group_consumer_regex_refresh_interval_ms
+            is_old = operation.wall_ms > last_ms + self._kind.shard.config.group_consumer_regex_refresh_interval_ms
             is_whole = group.regexes.keys() == group.resolved.keys()
             if is_whole and not is_old and group.regex_version >= self._version:
                 return
         names = iter(self._kind.shard.image.sorted_names())
         self._under_way[group.group_id] = _LookUp(group.regexes, names, self._version, may_describe)
-        turn.set_timer("regex", group.group_id, 0)
+        operation.set_timer("regex", group.group_id, 0)
 
-    def go_on(self, turn: Turn, group: ConsumerGroup) -> None:
+    def go_on(self, operation: Operation, group: ConsumerGroup) -> None:
         """Look at some more topics; at the end, store what was found."""
         group_id = group.group_id
         look_up = self._under_way.get(group_id)
         if look_up is None:
             return
         if not look_up.go_on():
-            turn.set_timer("regex", group_id, 0)
+            operation.set_timer("regex", group_id, 0)
             return
         del self._under_way[group_id]
         changes: list[GroupsRecord] = []
@@ -126,13 +126,13 @@ class Regexes:
             if regex in look_up.found:
                 found = tuple(look_up.found[regex])
                 is_other = is_other or found != known
-                changes.append(regex_record(group_id, regex, ResolvedRegex(found, look_up.version, turn.wall_ms)))
+                changes.append(regex_record(group_id, regex, ResolvedRegex(found, look_up.version, operation.wall_ms)))
                 known = found
             topics.update(known)
         hashed = metadata_hash(self._kind.shard.image, topics)
         if is_other or hashed != group.metadata_hash:
             changes.append(epoch_record(group_id, group.group_epoch + 1, hashed))
-        if not changes or turn.write(changes, None) is ErrorCode.NONE:
+        if not changes or operation.write(changes, None) is ErrorCode.NONE:
             group.regex_version = look_up.version
 
 

@@ -1,7 +1,7 @@
 """The groups of one partition of __consumer_offsets, of all kinds: the table of them, their offsets, replay, unloading.
 
-The coordinator (coordinator.py) has already found this shard for the group. Operations take a turn and leave their
-effects in it. What must survive is written through the turn; `replay` applies it, and `committed` lets the answers go.
+The coordinator (coordinator.py) has already found this shard for the group. Requests are operations, which gather
+effects. What must survive is written through the operation; `replay` applies it, and `committed` lets the answers go.
 Replaying the same records, in order, into a new shard gives the same groups and offsets. What differs between kinds of
 groups is asked of their `GroupKind` (kinds.py).
 """
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from kbroker.coordinator import Shard, TimerKey, Turn
+from kbroker.coordinator import Operation, Shard, TimerKey
 from kbroker.coordinator.effects import Written
 from kbroker.groups import records
 from kbroker.groups.effects import (
@@ -59,7 +59,7 @@ class GroupShard(Shard[GroupsRecord]):
 
     def __init__(self, partition: int, epoch: int, store: Store, surroundings: Surroundings) -> None:
         super().__init__(partition, epoch, store)
-        self.config, self.chance, self.memory, self.image, self.group_configs = surroundings
+        self.config, self.rng, self.memory, self.image, self.group_configs = surroundings
         self.groups: dict[str, Group] = {}
         self._kinds: dict[GroupType, GroupKind] = {}
         self._in_transactions: dict[int, set[str]] = {}  # groups by producer id
@@ -95,7 +95,7 @@ class GroupShard(Shard[GroupsRecord]):
 
     def answer(
         self,
-        turn: Turn,
+        operation: Operation,
         changes: list[GroupsRecord],
         call: Call,
         response: Message,
@@ -107,66 +107,68 @@ class GroupShard(Shard[GroupsRecord]):
         """
         note = Answered(call, response, refused)
         if changes:
-            code = turn.write(changes, note)
+            code = operation.write(changes, note)
             if code is not ErrorCode.NONE:
-                turn.reply(call, refused(append_error(code)))
+                operation.reply(call, refused(append_error(code)))
             return code is ErrorCode.NONE
         if self.written_end > self.high_watermark:  # it may speak of what is not committed yet
             self.waiting.append((self.written_end, note))
-            turn.effects.append(Written(self.partition))
+            operation.effects.append(Written(self.partition))
         else:
-            turn.reply(call, response)
+            operation.reply(call, response)
         return True
 
     # --- requests of classic members
 
-    def join(self, turn: Turn, request: JoinGroupRequest, caller: Caller) -> None:
+    def join(self, operation: Operation, request: JoinGroupRequest, caller: Caller) -> None:
         """JoinGroup: by the rules of the group's kind."""
         config, group = self.config, self.groups.get(request.group_id)
         kind = self.kind_of(group)
         if config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
-            kind.join(turn, group, request, caller)
+            kind.join(operation, group, request, caller)
         else:
-            refuse_join(turn, caller, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+            refuse_join(operation, caller, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
 
-    def sync(self, turn: Turn, request: SyncGroupRequest, caller: Caller) -> None:
+    def sync(self, operation: Operation, request: SyncGroupRequest, caller: Caller) -> None:
         """SyncGroup: by the rules of the group's kind."""
         group = self.groups.get(request.group_id)
         if group is None:
-            refuse_sync(turn, caller, ErrorCode.UNKNOWN_MEMBER_ID)
+            refuse_sync(operation, caller, ErrorCode.UNKNOWN_MEMBER_ID)
         else:
-            self.kind_of(group).sync(turn, group, request, caller)
+            self.kind_of(group).sync(operation, group, request, caller)
 
-    def heartbeat(self, turn: Turn, request: HeartbeatRequest) -> ErrorCode:
+    def heartbeat(self, operation: Operation, request: HeartbeatRequest) -> ErrorCode:
         """Heartbeat: by the rules of the group's kind."""
         group = self.groups.get(request.group_id)
-        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else self.kind_of(group).heartbeat(turn, group, request)
+        return (
+            ErrorCode.UNKNOWN_MEMBER_ID if group is None else self.kind_of(group).heartbeat(operation, group, request)
+        )
 
-    def leave(self, turn: Turn, group_id: str, who: list[MemberIdentity]) -> list[ErrorCode]:
+    def leave(self, operation: Operation, group_id: str, who: list[MemberIdentity]) -> list[ErrorCode]:
         """LeaveGroup: by the rules of the group's kind; a code for each."""
         group = self.groups.get(group_id)
         if group is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID for _ in who]
-        return self.kind_of(group).leave(turn, group, who)
+        return self.kind_of(group).leave(operation, group, who)
 
-    def timer(self, turn: Turn, key: TimerKey) -> None:
+    def timer(self, operation: Operation, key: TimerKey) -> None:
         """A deadline that was set has passed."""
         if key.kind == "expiry":
-            self._forget_old_offsets(turn)
+            self._forget_old_offsets(operation)
         elif key.kind == "commit":
-            self._commit_timed_out(turn)
+            self._commit_timed_out(operation)
         elif (group := self.groups.get(key.name)) is not None:
-            self.kind_of(group).timer(turn, group, key)
+            self.kind_of(group).timer(operation, group, key)
 
     # --- offsets
 
-    def commit_error(self, turn: Turn, request: OffsetCommitRequest, version: int) -> ErrorCode:
+    def commit_error(self, operation: Operation, request: OffsetCommitRequest, version: int) -> ErrorCode:
         """Whether the sender may commit for the group; a commit of a member may be a sign of life."""
         group = self.groups.get(request.group_id)
         if group is None:
             # offsets may be kept for a group without members; a generation speaks of a group that is gone
             return ErrorCode.NONE if request.generation_id_or_member_epoch < 0 else ErrorCode.ILLEGAL_GENERATION
-        return self.kind_of(group).commit_error(turn, group, request, version)
+        return self.kind_of(group).commit_error(operation, group, request, version)
 
     def transactional_commit_error(self, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
         """Whether the sender may commit for the group in a transaction."""
@@ -178,7 +180,7 @@ class GroupShard(Shard[GroupsRecord]):
 
     def store_offsets(
         self,
-        turn: Turn,
+        operation: Operation,
         group_id: str,
         offsets: dict[TopicPartition, Commit],
         note: OffsetsStored,
@@ -189,10 +191,10 @@ class GroupShard(Shard[GroupsRecord]):
         """Write offsets that may be committed; they count when the batch is committed, or the transaction is."""
         assert offsets, group_id
         stored = [OffsetRecord(group_id, where, commit) for where, commit in offsets.items()]
-        code = turn.write(stored, note, producer_id, producer_epoch)
+        code = operation.write(stored, note, producer_id, producer_epoch)
         if code is not ErrorCode.NONE:
             _put_code(note, commit_error(code))
-            turn.reply(note.call, note.response)
+            operation.reply(note.call, note.response)
         elif (group := self.groups.get(group_id)) is not None:
             group.committed_from = host
 
@@ -206,9 +208,11 @@ class GroupShard(Shard[GroupsRecord]):
         told_below = max(self.high_watermark, self.given_up_below)
         return told_below < self._doubtful_below and group.offsets.is_any_on_the_way
 
-    def has_room(self, turn: Turn, group_id: str, commits: Mapping[TopicPartition, Commit], host: str) -> bool:
+    def has_room(
+        self, operation: Operation, group_id: str, commits: Mapping[TopicPartition, Commit], host: str
+    ) -> bool:
         """Whether offsets may be held for a client of this address."""
-        return self.memory.admits(host, commit_bytes(self.groups.get(group_id), group_id, commits), turn.now_ms)
+        return self.memory.admits(host, commit_bytes(self.groups.get(group_id), group_id, commits), operation.now_ms)
 
     def metadata_fits(self, metadata: str) -> bool:
         """Whether the text beside an offset is within offset.metadata.max.bytes."""
@@ -217,7 +221,7 @@ class GroupShard(Shard[GroupsRecord]):
 
     # --- removal
 
-    def delete(self, turn: Turn, group_id: str, gathering: Gathering, place: object) -> ErrorCode:
+    def delete(self, operation: Operation, group_id: str, gathering: Gathering, place: object) -> ErrorCode:
         """Forget a group without members, and its offsets. place: in the response, where a failure shows."""
         group = self.groups.get(group_id)
         if group is None or group.is_going:
@@ -226,13 +230,13 @@ class GroupShard(Shard[GroupsRecord]):
         if code is not ErrorCode.NONE:
             return code
         gone = group.offsets.places()
-        code = self._remove(turn, group, gone, dead=True, gathering=gathering, places=[place])
+        code = self._remove(operation, group, gone, dead=True, gathering=gathering, places=[place])
         if code is ErrorCode.NONE:
-            turn.happened(group_id, f"deleted, with {len(gone)} offsets")
+            operation.event(group_id, f"deleted, with {len(gone)} offsets")
         return code
 
     def delete_offsets(
-        self, turn: Turn, group_id: str, gathering: Gathering, places: Mapping[TopicPartition, object]
+        self, operation: Operation, group_id: str, gathering: Gathering, places: Mapping[TopicPartition, object]
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Forget offsets of topics that no member reads. Returns: the group's error, or one a partition."""
         group = self.groups.get(group_id)
@@ -246,34 +250,36 @@ class GroupShard(Shard[GroupsRecord]):
         have = set(group.offsets.places())
         gone = [where for where in free if where in have]
         dead = bool(free) and group.is_spent_without(len(gone))
-        code = self._remove(turn, group, gone, dead=dead, gathering=gathering, places=[places[where] for where in gone])
+        code = self._remove(
+            operation, group, gone, dead=dead, gathering=gathering, places=[places[where] for where in gone]
+        )
         codes = dict.fromkeys(in_use, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) | dict.fromkeys(gone, code)
         return {where: codes.get(where, ErrorCode.NONE) for where in places}
 
-    def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:
+    def new_metadata_image(self, operation: Operation, delta: MetadataDelta) -> None:
         """Offsets of partitions that no longer exist are forgotten, and groups that only held those."""
         for kind in list(self._kinds.values()):
-            kind.new_metadata_image(turn, delta)
+            kind.new_metadata_image(operation, delta)
         deleted = set(delta.deleted)
         for group in list(self.groups.values()) if deleted else ():
             gone = [where for where in group.offsets.places() if where in deleted]
             if gone:
-                self._remove(turn, group, gone, dead=group.is_spent_without(len(gone)))
+                self._remove(operation, group, gone, dead=group.is_spent_without(len(gone)))
 
-    def _forget_old_offsets(self, turn: Turn) -> None:
-        turn.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
-        wall_ms, retention_ms = turn.wall_ms, self.config.offsets_retention_minutes * MINUTE_MS
+    def _forget_old_offsets(self, operation: Operation) -> None:
+        operation.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
+        wall_ms, retention_ms = operation.wall_ms, self.config.offsets_retention_minutes * MINUTE_MS
         for group in list(self.groups.values()):
             aging = group.aging()
             gone = [] if aging is None else group.offsets.expired(wall_ms, retention_ms, **aging._asdict())
             dead = group.is_spent_without(len(gone))
-            if (gone or dead) and self._remove(turn, group, gone, dead=dead) is ErrorCode.NONE:
+            if (gone or dead) and self._remove(operation, group, gone, dead=dead) is ErrorCode.NONE:
                 also = ", and the group" if dead else ""
-                turn.happened(group.group_id, f"old: {len(gone)} offsets forgotten{also}")
+                operation.event(group.group_id, f"old: {len(gone)} offsets forgotten{also}")
 
     def _remove(
         self,
-        turn: Turn,
+        operation: Operation,
         group: Group,
         gone: list[TopicPartition],
         *,
@@ -290,18 +296,18 @@ class GroupShard(Shard[GroupsRecord]):
             tombstones += self.kind_of(group).tombstones(group)
         note = None if gathering is None else Removed(gathering, list(places))
         for at in range(0, len(tombstones), TOMBSTONES_PER_BATCH):
-            code = turn.write(tombstones[at : at + TOMBSTONES_PER_BATCH], note)
+            code = operation.write(tombstones[at : at + TOMBSTONES_PER_BATCH], note)
             if code is not ErrorCode.NONE:
-                turn.happened(group.group_id, f"could not be written to __consumer_offsets: {code.name}")
+                operation.event(group.group_id, f"could not be written to __consumer_offsets: {code.name}")
                 return removal_error(code)
             if gathering is not None:
                 gathering.waiting += 1
         if dead:
-            self.kind_of(group).forgotten(turn, group)
-            self._let_go(group.group_id)
+            self.kind_of(group).forgotten(operation, group)
+            self._release(group.group_id)
         return ErrorCode.NONE
 
-    def _let_go(self, group_id: str) -> None:
+    def _release(self, group_id: str) -> None:
         """Forget a group of which nothing is left, in the log or on its way there."""
         group = self.groups.get(group_id)
         if group is not None and group.is_gone and not group.offsets:
@@ -309,50 +315,50 @@ class GroupShard(Shard[GroupsRecord]):
 
     # --- what has been written
 
-    def committed(self, turn: Turn, note: object) -> None:
+    def committed(self, operation: Operation, note: object) -> None:
         """See Shard.committed."""
         if isinstance(note, OffsetsStored | Answered):
-            turn.reply(note.call, note.response)
+            operation.reply(note.call, note.response)
         elif isinstance(note, Removed):
-            _one_less(turn, note.gathering)
+            _one_less(operation, note.gathering)
         else:
-            self.kind(note.group_type).committed(turn, note)  # type: ignore[attr-defined]
+            self.kind(note.group_type).committed(operation, note)  # type: ignore[attr-defined]
 
-    def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
+    def abandoned(self, operation: Operation, note: object, code: ErrorCode) -> None:
         """See Shard.abandoned."""
         if isinstance(note, OffsetsStored):
             _put_code(note, commit_error(code))
-            turn.reply(note.call, note.response)
+            operation.reply(note.call, note.response)
         elif isinstance(note, Answered):
-            turn.reply(note.call, note.refused(append_error(code)))
+            operation.reply(note.call, note.refused(append_error(code)))
         elif isinstance(note, Removed):
             for place in note.places:
                 place.error_code = removal_error(code)  # type: ignore[attr-defined]
-            _one_less(turn, note.gathering)
+            _one_less(operation, note.gathering)
         else:
-            self.kind(note.group_type).abandoned(turn, note, code)  # type: ignore[attr-defined]
+            self.kind(note.group_type).abandoned(operation, note, code)  # type: ignore[attr-defined]
 
-    def uncommitted(self, turn: Turn) -> None:
+    def uncommitted(self, operation: Operation) -> None:
         """See Shard.uncommitted: no request waits longer than offsets.commit.timeout.ms."""
-        self._arm_commit_timeout(turn, self.waiting[-1][0])
+        self._arm_commit_timeout(operation, self.waiting[-1][0])
 
-    def _arm_commit_timeout(self, turn: Turn, end: int) -> None:
+    def _arm_commit_timeout(self, operation: Operation, end: int) -> None:
         patience = self._patience
         if patience and patience[-1][1] >= end:
             return
         if not patience:
-            turn.set_timer("commit", "", self.config.offsets_commit_timeout_ms)
-        patience.append((turn.now_ms + self.config.offsets_commit_timeout_ms, end))
+            operation.set_timer("commit", "", self.config.offsets_commit_timeout_ms)
+        patience.append((operation.now_ms + self.config.offsets_commit_timeout_ms, end))
 
-    def _commit_timed_out(self, turn: Turn) -> None:
+    def _commit_timed_out(self, operation: Operation) -> None:
         patience = self._patience
-        while patience and patience[0][0] <= turn.now_ms:
+        while patience and patience[0][0] <= operation.now_ms:
             self.given_up_below = patience.popleft()[1]
-            self.fail_pending_below(turn, self.given_up_below, ErrorCode.REQUEST_TIMED_OUT)
+            self.fail_pending_below(operation, self.given_up_below, ErrorCode.REQUEST_TIMED_OUT)
         if self._doubtful_below <= self.given_up_below:
             self._count_below(self._doubtful_below)
         if patience:
-            turn.set_timer("commit", "", patience[0][0] - turn.now_ms)
+            operation.set_timer("commit", "", patience[0][0] - operation.now_ms)
 
     def passed(self) -> None:
         """See Shard.passed."""
@@ -370,7 +376,7 @@ class GroupShard(Shard[GroupsRecord]):
             if group is not None:
                 group.offsets.passed(where, commit, record_offset)
                 if commit is None and not self.loading:
-                    self._let_go(group_id)
+                    self._release(group_id)
 
     # --- replay
 
@@ -421,31 +427,31 @@ class GroupShard(Shard[GroupsRecord]):
                     self._on_the_way.append((record_offset, group_id, where, offset))
         self.passed()
 
-    def loaded(self, turn: Turn) -> None:
+    def loaded(self, operation: Operation) -> None:
         """See Shard.loaded."""
         if self._on_the_way:
             self._doubtful_below = self._on_the_way[-1][0] + 1
-            self._arm_commit_timeout(turn, self._doubtful_below)
+            self._arm_commit_timeout(operation, self._doubtful_below)
         for group in list(self.groups.values()):
             if group.is_gone and not group.offsets:
                 del self.groups[group.group_id]  # its offsets were there, and went
             else:
-                self.kind_of(group).loaded(turn, group)
-        turn.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
+                self.kind_of(group).loaded(operation, group)
+        operation.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
 
-    def unload(self, turn: Turn) -> None:
+    def unload(self, operation: Operation) -> None:
         """See Shard.unload."""
         for group in self.groups.values():
-            self.kind_of(group).unload(turn, group)
-        turn.cancel_timer("expiry", "")
-        turn.cancel_timer("commit", "")
+            self.kind_of(group).unload(operation, group)
+        operation.cancel_timer("expiry", "")
+        operation.cancel_timer("commit", "")
         self.groups.clear()
 
 
-def _one_less(turn: Turn, gathering: Gathering) -> None:
+def _one_less(operation: Operation, gathering: Gathering) -> None:
     gathering.waiting -= 1
     if not gathering.waiting:
-        turn.reply(gathering.call, gathering.response)
+        operation.reply(gathering.call, gathering.response)
 
 
 def _put_code(note: OffsetsStored, code: ErrorCode) -> None:

@@ -38,7 +38,7 @@ from protocol.namedtuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kbroker.coordinator import Caller, Turn
+    from kbroker.coordinator import Caller, Operation
     from kbroker.groups.group import Group
     from kbroker.groups.records import GroupsRecord, KeyedRecord
     from kbroker.groups.shard import GroupShard
@@ -144,13 +144,13 @@ class ShareGroups(ModernGroups[ShareGroup]):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
         return group
 
-    def heartbeat_of_share(self, turn: Turn, request: ShareGroupHeartbeatRequest, caller: Caller) -> None:
+    def heartbeat_of_share(self, operation: Operation, request: ShareGroupHeartbeatRequest, caller: Caller) -> None:
         """ShareGroupHeartbeat. Raises: KafkaError."""
         joins = request.member_epoch == 0
         group = self.find(request.group_id, may_make=joins)
         member = group.members.get(request.member_id)
         if request.member_epoch == LEFT:
-            self._leave(turn, group, request, caller)
+            self._leave(operation, group, request, caller)
             return
         if member is None and len(group.members) >= self.shard.config.group_share_max_size:
             raise KafkaError(
@@ -170,8 +170,8 @@ class ShareGroups(ModernGroups[ShareGroup]):
         )
         records: list[GroupsRecord] = [] if after == member else [_member_record(group.group_id, after)]
         epoch = self._moved(group, member, after, records)
-        after = self._assigned(turn, group, after, epoch, records)
-        wanted = self._wanted(turn, group, group.subscribers_with(member, after))
+        after = self._assigned(operation, group, after, epoch, records)
+        wanted = self._wanted(operation, group, group.subscribers_with(member, after))
         if wanted:
             records.append(_begun_record(group, merged(group.initializing, wanted), group.initialized, group.deleting))
         says_assignment = joins or request.subscribed_topic_names is not None or after.assigned != before.assigned
@@ -182,17 +182,19 @@ class ShareGroups(ModernGroups[ShareGroup]):
             heartbeat_interval_ms=self.heartbeat_interval_ms(group.group_id),
             assignment=_told(after.assigned) if says_assignment else None,
         )
-        if not self.shard.answer(turn, records, caller.call, response, lambda code: refuse(code)):
+        if not self.shard.answer(operation, records, caller.call, response, lambda code: refuse(code)):
             return
         group = cast("ShareGroup", self.shard.groups[request.group_id])
         group.refresh_ms = None
-        self.restart_session(turn, group.group_id, after.member_id)
+        self.restart_session(operation, group.group_id, after.member_id)
         if member is None:
-            turn.happened(group.group_id, f"{after.member_id} joined, epoch {group.group_epoch}")
+            operation.event(group.group_id, f"{after.member_id} joined, epoch {group.group_epoch}")
         if wanted:
-            self._begin(turn, group, wanted, epoch)
+            self._begin(operation, group, wanted, epoch)
 
-    def _leave(self, turn: Turn, group: ShareGroup, request: ShareGroupHeartbeatRequest, caller: Caller) -> None:
+    def _leave(
+        self, operation: Operation, group: ShareGroup, request: ShareGroupHeartbeatRequest, caller: Caller
+    ) -> None:
         member = group.members.get(request.member_id)
         if member is None:
             raise _unknown_member(request)
@@ -204,17 +206,17 @@ class ShareGroups(ModernGroups[ShareGroup]):
             assignment=None,
         )
         records = self._without(group, [member.member_id])
-        if self.shard.answer(turn, records, caller.call, response, lambda code: refuse(code)):
-            self.cancel_timers(turn, group.group_id, member.member_id)
-            turn.happened(group.group_id, f"{member.member_id} left")
+        if self.shard.answer(operation, records, caller.call, response, lambda code: refuse(code)):
+            self.cancel_timers(operation, group.group_id, member.member_id)
+            operation.event(group.group_id, f"{member.member_id} left")
 
-    def fence(self, turn: Turn, group: ShareGroup, member_ids: list[str], reason: str) -> ErrorCode:
+    def fence(self, operation: Operation, group: ShareGroup, member_ids: list[str], reason: str) -> ErrorCode:
         """See ModernGroups.fence."""
-        code = turn.write(self._without(group, member_ids), None)
+        code = operation.write(self._without(group, member_ids), None)
         if code is ErrorCode.NONE:
             for member_id in member_ids:
-                self.cancel_timers(turn, group.group_id, member_id)
-                turn.happened(group.group_id, f"{member_id} {reason}, and is removed")
+                self.cancel_timers(operation, group.group_id, member_id)
+                operation.event(group.group_id, f"{member_id} {reason}, and is removed")
         return code
 
     def _without(self, group: ShareGroup, member_ids: Iterable[str]) -> list[GroupsRecord]:
@@ -265,7 +267,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         )
 
     def _assigned(
-        self, turn: Turn, group: ShareGroup, after: ShareMember, epoch: int, records: list[GroupsRecord]
+        self, operation: Operation, group: ShareGroup, after: ShareMember, epoch: int, records: list[GroupsRecord]
     ) -> ShareMember:
         """The member with its target, which is computed anew if the epoch has moved."""
         target, target_epoch = group.target.get(after.member_id, {}), group.assignment_epoch
@@ -288,7 +290,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
             for member_id, assignment in targets.items():
                 if group.target.get(member_id) != assignment:
                     records.append(_target_record(group.group_id, member_id, assignment))
-            records.append(_target_epoch_record(group.group_id, epoch, turn.wall_ms))
+            records.append(_target_epoch_record(group.group_id, epoch, operation.wall_ms))
             target, target_epoch = targets[after.member_id], epoch
         if after.member_epoch == target_epoch and after.assigned == target:
             return after
@@ -299,7 +301,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
     # --- what begins
 
     def _wanted(
-        self, turn: Turn, group: ShareGroup, subscribers: Iterable[str]
+        self, operation: Operation, group: ShareGroup, subscribers: Iterable[str]
     ) -> dict[bytes, tuple[str, frozenset[int]]]:
         """Partitions that members subscribe to, and that the share coordinator is to begin with, or is asked again."""
         image, retry_ms = self.shard.image, self.shard.config.group_share_initialize_retry_interval_ms
@@ -310,21 +312,21 @@ class ShareGroups(ModernGroups[ShareGroup]):
                 continue
             missing = frozenset(range(partition_count(image, topic))) - group.assignable(topic_id)
             asked_ms = group.asked_ms.get(topic_id)
-            if asked_ms is not None and turn.now_ms < asked_ms + retry_ms:
+            if asked_ms is not None and operation.now_ms < asked_ms + retry_ms:
                 missing -= group.initializing.get(topic_id, ("", frozenset[int]()))[1]
             if missing:
                 wanted[topic_id] = topic, missing
         return wanted
 
-    def _begin(self, turn: Turn, group: ShareGroup, wanted: Begun, state_epoch: int) -> None:
+    def _begin(self, operation: Operation, group: ShareGroup, wanted: Begun, state_epoch: int) -> None:
         starts = {}
         for topic_id, (_, partitions) in wanted.items():
-            group.asked_ms[topic_id] = turn.now_ms
+            group.asked_ms[topic_id] = operation.now_ms
             start = 0 if topic_id in group.initialized else UNKNOWN_START  # partitions that were added to a topic
             starts[topic_id] = dict.fromkeys(sorted(partitions), start)
-        turn.carry(BeginShareState(group.group_id, state_epoch, starts))
+        operation.forward(BeginShareState(group.group_id, state_epoch, starts))
 
-    def begun(self, turn: Turn, group_id: str, partitions: Mapping[bytes, Iterable[int]]) -> None:
+    def begun(self, operation: Operation, group_id: str, partitions: Mapping[bytes, Iterable[int]]) -> None:
         """The share coordinator has begun with these."""
         group = self.shard.groups.get(group_id)
         if not isinstance(group, ShareGroup):
@@ -335,24 +337,24 @@ class ShareGroups(ModernGroups[ShareGroup]):
             for topic_id, indexes in partitions.items()
         }
         left = without(group.initializing, partitions)
-        turn.write([_begun_record(group, left, merged(group.initialized, new), group.deleting)], None)
+        operation.write([_begun_record(group, left, merged(group.initialized, new), group.deleting)], None)
 
-    def deleting(self, turn: Turn, group: ShareGroup, topics: Mapping[bytes, str]) -> ErrorCode:
+    def deleting(self, operation: Operation, group: ShareGroup, topics: Mapping[bytes, str]) -> ErrorCode:
         """The share coordinator is about to be asked to forget what it has of topics."""
         gone = {topic_id: range(1 << 16) for topic_id in topics}
         kept = {topic_id: found for topic_id, found in group.initialized.items() if topic_id not in gone}
         left = {topic_id: found for topic_id, found in group.initializing.items() if topic_id not in gone}
-        return turn.write([_begun_record(group, left, kept, {**group.deleting, **topics})], None)
+        return operation.write([_begun_record(group, left, kept, {**group.deleting, **topics})], None)
 
-    def deleted(self, turn: Turn, group_id: str, topics: Iterable[bytes]) -> ErrorCode:
+    def deleted(self, operation: Operation, group_id: str, topics: Iterable[bytes]) -> ErrorCode:
         """It has forgotten them."""
         group = self.shard.groups.get(group_id)
         if not isinstance(group, ShareGroup):
             return ErrorCode.NONE
         left = {topic_id: name for topic_id, name in group.deleting.items() if topic_id not in set(topics)}
-        return turn.write([_begun_record(group, group.initializing, group.initialized, left)], None)
+        return operation.write([_begun_record(group, group.initializing, group.initialized, left)], None)
 
-    def alter(self, turn: Turn, group_id: str, starts: Mapping[bytes, tuple[str, Mapping[int, int]]]) -> int:
+    def alter(self, operation: Operation, group_id: str, starts: Mapping[bytes, tuple[str, Mapping[int, int]]]) -> int:
         """Begin again elsewhere, in a new epoch; returns it. Raises: KafkaError."""
         group = self.find(group_id, may_make=True)
         if group.members:
@@ -362,7 +364,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         records = [_epoch_record(group_id, epoch, group.metadata_hash)]
         if wanted:
             records.append(_begun_record(group, merged(group.initializing, wanted), group.initialized, group.deleting))
-        code = turn.write(records, None)
+        code = operation.write(records, None)
         if code is not ErrorCode.NONE:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return epoch
@@ -421,9 +423,9 @@ class ShareGroups(ModernGroups[ShareGroup]):
             )
         ]
 
-    def new_metadata_image(self, turn: Turn, delta: Any) -> None:
+    def new_metadata_image(self, operation: Operation, delta: Any) -> None:
         """See GroupKind.new_metadata_image: also, topics that are deleted are no more to be begun with."""
-        super().new_metadata_image(turn, delta)
+        super().new_metadata_image(operation, delta)
         if not delta.deleted:
             return
         image = self.shard.image
@@ -435,7 +437,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
                     {topic_id: each for topic_id, each in topics.items() if topic_id not in gone}
                     for topics in (group.initializing, group.initialized, group.deleting)
                 ]
-                turn.write([_begun_record(group, *cast("Any", kept))], None)
+                operation.write([_begun_record(group, *cast("Any", kept))], None)
 
 
 # --- records

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from kbroker.coordinator import Turn
+from kbroker.coordinator import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.share_group_state import (
     InitializeStatePartition,
@@ -36,52 +36,52 @@ class ShareCoordinator:
 
     def initialize(self, place: Place, said: InitializeStatePartition, call: Call, now_ms: int) -> list[Effect]:
         """InitializeShareGroupState."""
-        shard, turn = self._find(place, now_ms)
+        shard, operation = self._find(place, now_ms)
         if isinstance(shard, ErrorCode):
-            turn.reply(call, refused(place, shard))
+            operation.reply(call, refused(place, shard))
         else:
-            shard.initialize(turn, place, said.state_epoch, said.start_offset, call)
-        return turn.effects
+            shard.initialize(operation, place, said.state_epoch, said.start_offset, call)
+        return operation.effects
 
     def read(self, place: Place, said: ReadStatePartition, call: Call, now_ms: int) -> list[Effect]:
         """ReadShareGroupState."""
-        shard, turn = self._find(place, now_ms)
+        shard, operation = self._find(place, now_ms)
         if isinstance(shard, ErrorCode):
-            turn.reply(call, read_refused(place, shard))
+            operation.reply(call, read_refused(place, shard))
         else:
-            shard.read(turn, place, said.leader_epoch, call)
-        return turn.effects
+            shard.read(operation, place, said.leader_epoch, call)
+        return operation.effects
 
     def write(self, place: Place, said: WriteStatePartition, call: Call, now_ms: int) -> list[Effect]:
         """WriteShareGroupState."""
-        shard, turn = self._find(place, now_ms)
+        shard, operation = self._find(place, now_ms)
         if isinstance(shard, ErrorCode):
-            turn.reply(call, refused(place, shard))
+            operation.reply(call, refused(place, shard))
         else:
-            shard.write_state(turn, place, said, call)
-        return turn.effects
+            shard.write_state(operation, place, said, call)
+        return operation.effects
 
     def delete(self, place: Place, call: Call, now_ms: int) -> list[Effect]:
         """DeleteShareGroupState."""
-        shard, turn = self._find(place, now_ms)
+        shard, operation = self._find(place, now_ms)
         if isinstance(shard, ErrorCode):
-            turn.reply(call, refused(place, shard))
+            operation.reply(call, refused(place, shard))
         else:
-            shard.delete(turn, place, call)
-        return turn.effects
+            shard.delete(operation, place, call)
+        return operation.effects
 
     def summarize(self, place: Place, call: Call, now_ms: int) -> list[Effect]:
         """ReadShareGroupStateSummary."""
-        shard, turn = self._find(place, now_ms)
+        shard, operation = self._find(place, now_ms)
         if isinstance(shard, ErrorCode):
-            turn.reply(call, summary_refused(place, shard))
+            operation.reply(call, summary_refused(place, shard))
         else:
-            shard.summarize(turn, place, call)
-        return turn.effects
+            shard.summarize(operation, place, call)
+        return operation.effects
 
-    def _find(self, place: Place, now_ms: int) -> tuple[ShareShard | ErrorCode, Turn]:
+    def _find(self, place: Place, now_ms: int) -> tuple[ShareShard | ErrorCode, Operation]:
         shard = self.runtime.find(place.coordinator_key)
-        return shard, Turn(now_ms, None if isinstance(shard, ErrorCode) else shard)
+        return shard, Operation(now_ms, None if isinstance(shard, ErrorCode) else shard)
 
 
 def refused(place: Place, code: ErrorCode, message: str = "") -> Message:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from kbroker.coordinator import Shard, Store, TimerKey, Turn
+from kbroker.coordinator import Operation, Shard, Store, TimerKey
 from kbroker.share import share_records
 from kbroker.share.share_partition import StateBatch
 from kbroker.share.share_records import Place, ShareRecord, ShareState
@@ -89,7 +89,7 @@ class ShareShard(Shard[ShareRecord]):
 
     # --- operations
 
-    def initialize(self, turn: Turn, place: Place, state_epoch: int, start_offset: int, call: Call) -> None:
+    def initialize(self, operation: Operation, place: Place, state_epoch: int, start_offset: int, call: Call) -> None:
         """InitializeShareGroupState, of one share-partition."""
         answer = _outcome(place)
         try:
@@ -99,16 +99,16 @@ class ShareShard(Shard[ShareRecord]):
                 raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
             self._check_exists(place)
         except KafkaError as error:
-            turn.reply(call, _sent(answer(error.code, error.message)))
+            operation.reply(call, _sent(answer(error.code, error.message)))
             return
         if known is not None and (known.state_epoch, known.start_offset) == (state_epoch, start_offset):
-            self._tell(turn, Told(call, answer(ErrorCode.NONE), answer))
+            self._tell(operation, Told(call, answer(ErrorCode.NONE), answer))
             return
-        epoch, now_ms = 0 if known is None else known.snapshot_epoch + 1, turn.wall_ms
+        epoch, now_ms = 0 if known is None else known.snapshot_epoch + 1, operation.wall_ms
         begun = ShareState(epoch, state_epoch, 0, start_offset, -1, (), now_ms, now_ms)
-        self._write(turn, ShareRecord(place, begun), Told(call, answer(ErrorCode.NONE), answer))
+        self._write(operation, ShareRecord(place, begun), Told(call, answer(ErrorCode.NONE), answer))
 
-    def read(self, turn: Turn, place: Place, leader_epoch: int, call: Call) -> None:
+    def read(self, operation: Operation, place: Place, leader_epoch: int, call: Call) -> None:
         """ReadShareGroupState, of one share-partition; leaders of older epochs are fenced from now on."""
 
         def refusal(code: ErrorCode, message: str = "") -> ReadStatePartitionResult:
@@ -125,7 +125,7 @@ class ShareShard(Shard[ShareRecord]):
             known = self._known(place, leader_epoch, "Read")
             self._check_exists(place)
         except KafkaError as error:
-            turn.reply(call, _sent(refusal(error.code, error.message)))
+            operation.reply(call, _sent(refusal(error.code, error.message)))
             return
         result = ReadStatePartitionResult(
             partition=place.partition,
@@ -139,11 +139,11 @@ class ShareShard(Shard[ShareRecord]):
         )
         told = Told(call, result, refusal)
         if self._leader_epochs.get(place) == leader_epoch:
-            self._tell(turn, told)
+            self._tell(operation, told)
         else:
-            self._write(turn, self._next(place, known._replace(leader_epoch=leader_epoch, batches=())), told)
+            self._write(operation, self._next(place, known._replace(leader_epoch=leader_epoch, batches=())), told)
 
-    def write_state(self, turn: Turn, place: Place, said: WriteStatePartition, call: Call) -> None:
+    def write_state(self, operation: Operation, place: Place, said: WriteStatePartition, call: Call) -> None:
         """WriteShareGroupState, of one share-partition."""
         answer = _outcome(place)
         try:
@@ -153,7 +153,7 @@ class ShareShard(Shard[ShareRecord]):
                 raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
             self._check_exists(place)
         except KafkaError as error:
-            turn.reply(call, _sent(answer(error.code, error.message)))
+            operation.reply(call, _sent(answer(error.code, error.message)))
             return
         start_offset, complete = max(said.start_offset, known.start_offset), said.delivery_complete_count
         if said.start_offset < known.start_offset:
@@ -165,9 +165,9 @@ class ShareShard(Shard[ShareRecord]):
             for each in said.state_batches
         )
         after = known._replace(start_offset=start_offset, complete=complete, batches=batches)
-        self._write(turn, self._next(place, after), Told(call, answer(ErrorCode.NONE), answer))
+        self._write(operation, self._next(place, after), Told(call, answer(ErrorCode.NONE), answer))
 
-    def summarize(self, turn: Turn, place: Place, call: Call) -> None:
+    def summarize(self, operation: Operation, place: Place, call: Call) -> None:
         """ReadShareGroupStateSummary, of one share-partition."""
 
         def answer(code: ErrorCode, message: str = "", known: ShareState | None = None) -> StateSummaryPartitionResult:
@@ -186,23 +186,23 @@ class ShareShard(Shard[ShareRecord]):
             self._check(place)
             self._check_exists(place)
         except KafkaError as error:
-            turn.reply(call, _sent(answer(error.code, error.message)))
+            operation.reply(call, _sent(answer(error.code, error.message)))
             return
-        self._tell(turn, Told(call, answer(ErrorCode.NONE, known=self.states.get(place)), answer))
+        self._tell(operation, Told(call, answer(ErrorCode.NONE, known=self.states.get(place)), answer))
 
-    def delete(self, turn: Turn, place: Place, call: Call) -> None:
+    def delete(self, operation: Operation, place: Place, call: Call) -> None:
         """DeleteShareGroupState, of one share-partition; of one that is not known, too."""
         answer = _outcome(place)
         try:
             self._check(place)
             self._check_exists(place)
         except KafkaError as error:
-            turn.reply(call, _sent(answer(error.code, error.message)))
+            operation.reply(call, _sent(answer(error.code, error.message)))
             return
         if place not in self.states:
-            self._tell(turn, Told(call, answer(ErrorCode.NONE), answer))
+            self._tell(operation, Told(call, answer(ErrorCode.NONE), answer))
             return
-        self._write(turn, ShareRecord(place, None), Told(call, answer(ErrorCode.NONE), answer))
+        self._write(operation, ShareRecord(place, None), Told(call, answer(ErrorCode.NONE), answer))
 
     # --- what they check
 
@@ -252,36 +252,36 @@ class ShareShard(Shard[ShareRecord]):
             ),
         )
 
-    def _write(self, turn: Turn, record: ShareRecord, told: Told) -> None:
-        code = turn.write([record], told)
+    def _write(self, operation: Operation, record: ShareRecord, told: Told) -> None:
+        code = operation.write([record], told)
         if code is not ErrorCode.NONE:
-            turn.reply(told.call, _sent(told.refusal(_write_error(code))))
+            operation.reply(told.call, _sent(told.refusal(_write_error(code))))
 
-    def _tell(self, turn: Turn, told: Told) -> None:
+    def _tell(self, operation: Operation, told: Told) -> None:
         """Answer when what was written before is committed: what this says may come from there."""
         if self.waiting:
             self.waiting.append((self.waiting[-1][0], told))
         else:
-            turn.reply(told.call, _sent(told.result))
+            operation.reply(told.call, _sent(told.result))
 
-    def committed(self, turn: Turn, note: object) -> None:
+    def committed(self, operation: Operation, note: object) -> None:
         """See Shard.committed."""
         if isinstance(note, Told):
-            turn.reply(note.call, _sent(note.result))
+            operation.reply(note.call, _sent(note.result))
 
-    def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
+    def abandoned(self, operation: Operation, note: object, code: ErrorCode) -> None:
         """See Shard.abandoned."""
         if isinstance(note, Told):
-            turn.reply(note.call, _sent(note.refusal(_write_error(code))))
+            operation.reply(note.call, _sent(note.refusal(_write_error(code))))
 
-    def uncommitted(self, turn: Turn) -> None:
+    def uncommitted(self, operation: Operation) -> None:
         """See Shard.uncommitted: none waits longer than share.coordinator.write.timeout.ms, about."""
         end, patience_ms = self.waiting[-1][0], self._config().share_coordinator_write_timeout_ms
         if self._patience and self._patience[-1][1] >= end:
             return
         if not self._patience:
-            turn.set_timer("write", "", patience_ms)
-        self._patience.append((turn.now_ms + patience_ms, end))
+            operation.set_timer("write", "", patience_ms)
+        self._patience.append((operation.now_ms + patience_ms, end))
 
     def passed(self) -> None:
         """See Shard.passed."""
@@ -321,50 +321,50 @@ class ShareShard(Shard[ShareRecord]):
     def replay_marker(self, producer_id: int, *, commit: bool, record_offset: int) -> None:
         """See Shard.replay_marker: there are no transactions here."""
 
-    def loaded(self, turn: Turn) -> None:
+    def loaded(self, operation: Operation) -> None:
         """See Shard.loaded."""
         config = self._config()
-        turn.set_timer("prune", "", config.share_coordinator_state_topic_prune_interval_ms)
-        turn.set_timer("cold", "", config.share_coordinator_cold_partition_snapshot_interval_ms)
+        operation.set_timer("prune", "", config.share_coordinator_state_topic_prune_interval_ms)
+        operation.set_timer("cold", "", config.share_coordinator_cold_partition_snapshot_interval_ms)
 
-    def unload(self, turn: Turn) -> None:
+    def unload(self, operation: Operation) -> None:
         """See Shard.unload."""
-        turn.cancel_timer("prune", "")
-        turn.cancel_timer("cold", "")
-        turn.cancel_timer("write", "")
+        operation.cancel_timer("prune", "")
+        operation.cancel_timer("cold", "")
+        operation.cancel_timer("write", "")
         self.states.clear()
 
-    def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:
+    def new_metadata_image(self, operation: Operation, delta: MetadataDelta) -> None:
         """See Shard.new_metadata_image: what is kept of topics that are deleted goes."""
         if delta.deleted:
             gone = [place for place in self.states if self._image.topic_name(place.topic_id) is None]
-            self._write_all(turn, [ShareRecord(place, None) for place in gone])
+            self._write_all(operation, [ShareRecord(place, None) for place in gone])
 
     # --- time
 
-    def timer(self, turn: Turn, key: TimerKey) -> None:
+    def timer(self, operation: Operation, key: TimerKey) -> None:
         """See Shard.timer."""
         if key.kind == "write":
-            while self._patience and self._patience[0][0] <= turn.now_ms:
-                self.fail_pending_below(turn, self._patience.popleft()[1], ErrorCode.REQUEST_TIMED_OUT)
+            while self._patience and self._patience[0][0] <= operation.now_ms:
+                self.fail_pending_below(operation, self._patience.popleft()[1], ErrorCode.REQUEST_TIMED_OUT)
             if self._patience:
-                turn.set_timer("write", "", self._patience[0][0] - turn.now_ms)
+                operation.set_timer("write", "", self._patience[0][0] - operation.now_ms)
         elif key.kind == "cold":
             interval_ms = self._config().share_coordinator_cold_partition_snapshot_interval_ms
-            turn.set_timer("cold", "", interval_ms)
-            self._snapshot_cold(turn, interval_ms)
+            operation.set_timer("cold", "", interval_ms)
+            self._snapshot_cold(operation, interval_ms)
         else:
             assert key.kind == "prune", key
-            turn.set_timer("prune", "", self._config().share_coordinator_state_topic_prune_interval_ms)
+            operation.set_timer("prune", "", self._config().share_coordinator_state_topic_prune_interval_ms)
             self._prune()
 
-    def _snapshot_cold(self, turn: Turn, interval_ms: int) -> None:
+    def _snapshot_cold(self, operation: Operation, interval_ms: int) -> None:
         """Write snapshots of quiet share-partitions again; not if all are quiet, and have them."""
-        now_ms, states = turn.wall_ms, self.states
+        now_ms, states = operation.wall_ms, self.states
         if all(each.created_ms != each.written_ms for each in states.values()):
             return
         self._write_all(
-            turn,
+            operation,
             [
                 ShareRecord(place, state._replace(snapshot_epoch=state.snapshot_epoch + 1, written_ms=now_ms))
                 for place, state in states.items()
@@ -372,9 +372,9 @@ class ShareShard(Shard[ShareRecord]):
             ],
         )
 
-    def _write_all(self, turn: Turn, records: list[ShareRecord]) -> None:
+    def _write_all(self, operation: Operation, records: list[ShareRecord]) -> None:
         for start in range(0, len(records), PER_BATCH):
-            if turn.write(records[start : start + PER_BATCH], None) is not ErrorCode.NONE:
+            if operation.write(records[start : start + PER_BATCH], None) is not ErrorCode.NONE:
                 return
 
     def _prune(self) -> None:

@@ -52,7 +52,7 @@ class TopicCreator(Router):
     def _create(self) -> Generator[Any, Any, None]:
         request = CreateTopicsRequest(
             topics=[creatable(topic) for topic in self.topics if not self.checks.catalogue.ids.get(topic.name)],
-            timeout_ms=self.chance.choice((100, 10_000)),
+            timeout_ms=self.rng.choice((100, 10_000)),
         )
         answer: CreateTopicsResponse = yield from self.ask(request, to=(yield from self.controller()))
         for result in answer.topics:
@@ -65,7 +65,7 @@ class TopicCreator(Router):
 
     def _look(self) -> Generator[Any, Any, None]:
         request = MetadataRequest(topics=None if self.versions[METADATA] else [], allow_auto_topic_creation=True)
-        if self.versions[METADATA] >= MAY_LOOK_ONLY_SINCE and self.chance.random() < 0.5:
+        if self.versions[METADATA] >= MAY_LOOK_ONLY_SINCE and self.rng.random() < 0.5:
             names = [MetadataRequestTopic(name=topic.name) for topic in self.topics]
             request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
         answer: MetadataResponse = yield from self.ask(request, to=(yield from self.controller()))

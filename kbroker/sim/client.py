@@ -79,7 +79,7 @@ class Client:
     def __init__(self, name: str, world: World, net: Net, bootstrap: Sequence[Machine], checks: Checks) -> None:
         self.name = name
         self.world = world
-        self.chance = world.chance(name)
+        self.rng = world.rng(name)
         self.checks = checks
         self.machines = bootstrap
         self.versions: dict[int, int] = {}  # by API key; empty until the first handshake
@@ -90,7 +90,7 @@ class Client:
         self._home: Machine | None = None  # asked where any machine will do
         self._asked: Connection | None = None  # the one whose answers are waited for
         self._script: Script | None = None
-        self._numbers = correlation_ids(self.chance.randrange(1 << 30) + 1)
+        self._numbers = correlation_ids(self.rng.randrange(1 << 30) + 1)
         self._answers: list[Message | None] = []
         self._timer: Event | None = None
 
@@ -156,7 +156,7 @@ class Client:
 
     def pause(self, mean_ms: int) -> Generator[Sleep, Any, None]:
         """Wait, about so long."""
-        yield Sleep(int(self.chance.expovariate(1 / mean_ms)) if mean_ms else 0)
+        yield Sleep(int(self.rng.expovariate(1 / mean_ms)) if mean_ms else 0)
 
     def hang_up(self) -> None:
         """Close the connections, as a client does that is done with them."""
@@ -202,12 +202,12 @@ class Client:
             lambda data: self._heard(connection, data),
             lambda why: self._lost(connection, why),
         )
-        version = self.fixed_versions.get(18, self.chance.choice((0, 1, 2, 3, 4)))
+        version = self.fixed_versions.get(18, self.rng.choice((0, 1, 2, 3, 4)))
         connection.wire.send(connection.protocol.negotiate("simulated", "1.0", version)[SIZE_BYTES:])
 
     def _any_machine(self) -> Machine:
         if self._home not in self._connections:
-            self._home = self.machines[0] if len(self.machines) == 1 else self.chance.choice(self.machines)
+            self._home = self.machines[0] if len(self.machines) == 1 else self.rng.choice(self.machines)
         assert self._home is not None
         return self._home
 
@@ -250,7 +250,7 @@ class Client:
                 first = max(first, OLDEST.get(api, 0))
                 wanted = self.fixed_versions.get(api)
                 if wanted is None:
-                    wanted = self.chance.randint(first, last) if api in PICKED_BY_CHANCE else last
+                    wanted = self.rng.randint(first, last) if api in PICKED_BY_CHANCE else last
                 self.versions[api] = min(max(wanted, first), last)
 
     def _timed_out(self) -> None:

@@ -204,7 +204,7 @@ class ClusterStage(TransactionStage):
     def _compare(self) -> list[str]:
         assert isinstance(self.checks, ReplicatedChecks)
         self.checks.all_is_there()
-        lost = self.checks.excused.lost_from.items()
+        lost = self.checks.allowed_loss.lost_from.items()
         said = [f"{topic}-{index} has lost what was committed, from {at} on" for (topic, index), at in lost]
         return said or ["every replica has the same, and all that was acknowledged"]
 

@@ -54,7 +54,7 @@ def one_of_several(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
         configs = Configs(BrokerLayers(static=given, alone=ONE_BROKER))
         facts = FactQueue()
         parts = Surroundings(
-            machine.disk, machine.clock, SimRandom(machine.chance.randrange(1 << 62)), Scheduler(machine.world.now_ms)
+            machine.disk, machine.clock, SimRandom(machine.rng.randrange(1 << 62)), Scheduler(machine.world.now_ms)
         )
         own_id = machine.broker_id
         logs = load_logs(facts, configs, configs.broker.log_dirs, parts, broker_id=own_id, cluster_id=CLUSTER_ID)

@@ -52,14 +52,14 @@ class _Node:
             self.durable = _apply(self.durable, position, content)
         self.pending.clear()
 
-    def settle(self, chance: random.Random) -> None:
+    def settle(self, rng: random.Random) -> None:
         """After a power cut: the durable bytes and whatever else happened to reach the platter."""
         for position, content in self.pending:
-            fate = chance.random()
+            fate = rng.random()
             if fate < 0.4:
                 continue
             if content is not None and fate < 0.7:
-                content = _torn(content, chance)
+                content = _torn(content, rng)
             self.durable = _apply(self.durable, position, content)
         self.pending.clear()
         self.data = bytearray(self.durable)
@@ -93,13 +93,13 @@ def _resized(data: bytearray, size: int) -> bytearray:
     return data
 
 
-def _torn(content: bytes, chance: random.Random) -> bytes:
+def _torn(content: bytes, rng: random.Random) -> bytes:
     """A part of a write: a prefix, or the same length with some sectors never written."""
-    if chance.random() < 0.5 or len(content) <= SECTOR:
-        return content[: chance.randrange(len(content) + 1)]
+    if rng.random() < 0.5 or len(content) <= SECTOR:
+        return content[: rng.randrange(len(content) + 1)]
     torn = bytearray(content)
     for start in range(0, len(torn), SECTOR):
-        if chance.random() < 0.3:
+        if rng.random() < 0.3:
             torn[start : start + SECTOR] = bytes(len(torn[start : start + SECTOR]))
     return bytes(torn)
 
@@ -176,7 +176,7 @@ class SimDisk:
     """
 
     def __init__(self, seed: int = 0, wall_ms: Callable[[], int] = lambda: 0, *, ignores_case: bool = False) -> None:
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._wall_ms = wall_ms
         self._kind = _CaselessNames if ignores_case else _Names
         self._root = _Folder(self._kind)
@@ -235,10 +235,10 @@ class SimDisk:
     def _settle_names(self) -> None:
         """Which names survive: of each folder the first few changes, unless told that order means nothing."""
         dropped: set[int] = set()  # folders of which no later change survives
-        odds = self._chance.choice((0.0, 0.1, 0.3, 1.0))
+        odds = self._rng.choice((0.0, 0.1, 0.3, 1.0))
         for change in self._changes:
             folders = {id(folder) for folder in change.folders}
-            if folders & dropped or self._chance.random() < odds:
+            if folders & dropped or self._rng.random() < odds:
                 dropped |= folders if self.ordered_names else set()
             else:
                 change.make_durable()
@@ -250,7 +250,7 @@ class SimDisk:
             if isinstance(node, _Folder):
                 self._settle(node)
             else:
-                node.settle(self._chance)
+                node.settle(self._rng)
 
     def paths(self) -> list[str]:
         """Every file there is, sorted."""
@@ -289,7 +289,7 @@ class SimDisk:
         self._enter("list", path, changes=False)
         folder = self._folder(path)
         entries = [_entry(name, node) for name, node in folder.names.items()]
-        self._chance.shuffle(entries)
+        self._rng.shuffle(entries)
         return entries
 
     def stat(self, path: str) -> Entry | None:
@@ -388,7 +388,7 @@ class SimDisk:
             self.calls += 1
             if self.crash_at is not None and self.calls >= self.crash_at:
                 self._down = True
-                if self._chance.random() < 0.5:  # as often after the call took effect as before
+                if self._rng.random() < 0.5:  # as often after the call took effect as before
                     raise PowerLoss
         if self.fault is not None and not self._down:
             error = self.fault(call, path)
@@ -475,7 +475,7 @@ class SimFile:
         try:
             self._enter("write", changes=True)
         except OSError:
-            self._node.write(position, content[: self._disk._chance.randrange(len(content) + 1)])
+            self._node.write(position, content[: self._disk._rng.randrange(len(content) + 1)])
             raise
         capacity = self._disk.capacity
         if capacity is not None:

@@ -94,19 +94,19 @@ class ExactlyOnce:
     ) -> None:
         self.seed = seed
         self.world = World(f"transactions/{seed}", kept_lines)
-        chance = self.world.chance("exactly once")
-        self.net = Net(self.world, (0, chance.choice((0, 3, 40))))
+        rng = self.world.rng("exactly once")
+        self.net = Net(self.world, (0, rng.choice((0, 3, 40))))
         self.ledger = Ledger(self.world)
-        self.power = chance.random() < 0.5
+        self.power = rng.random() < 0.5
         if kinds is None:
-            kinds = [kind for kind in (*KINDS, *(("power",) if self.power else ())) if chance.random() < 0.5]
-        topics = _topics(chance, power="power" in kinds)
-        store_chance = self.world.chance("store")
+            kinds = [kind for kind in (*KINDS, *(("power",) if self.power else ())) if rng.random() < 0.5]
+        topics = _topics(rng, power="power" in kinds)
+        store_chance = self.world.rng("store")
         self.ensemble = Ensemble(self._later, lambda: store_chance.randint(0, 2))
         settings = _settings(power="power" in kinds)
-        count = chance.choice((1, 3, 3, 4)) if machines is None else machines
+        count = rng.choice((1, 3, 3, 4)) if machines is None else machines
         if replicated is None:
-            replicated = count >= REPLICAS and "power" not in kinds and self.world.chance("replicas").random() < 0.5
+            replicated = count >= REPLICAS and "power" not in kinds and self.world.rng("replicas").random() < 0.5
         self.checks = ReplicatedChecks(self.world) if replicated else Checks(self.world)
         self.topics = [topic._replace(replicas=REPLICAS) for topic in topics] if replicated else topics
         if replicated:
@@ -120,7 +120,7 @@ class ExactlyOnce:
         for machine in self.machines:
             self.checks.watch(machine)
         self.world.watchers.append(self.checks.look)
-        self._people(chance)
+        self._people(rng)
         self.faults = Faults(self.world, self.net, self.machines, [each.name for each in self.clients], kinds)
         self._served_since: dict[object, int] = {}
         self._looked_at: dict[tuple[Machine, Where], tuple[Log, int, int, int, int]] = {}  # bounds that were right
@@ -133,39 +133,39 @@ class ExactlyOnce:
             for index in range(topic.partitions):
                 self.checks.promise((topic.name, index)).flushed_first = topic.is_flushed_first
 
-    def _people(self, chance: random.Random) -> None:
+    def _people(self, rng: random.Random) -> None:
         orders, counts, both = self.topics
         given = self.world, self.net, self.machines, self.checks
         founder = TopicCreator("founder", *given)
         founder.topics = self.topics
         self.source = Producer("orders", *given)
         self.source.topics, self.source.idempotent, self.source.acks = [orders], True, -1
-        self.source.pace_ms = chance.choice((300, 1_500))
+        self.source.pace_ms = rng.choice((300, 1_500))
         self.mappers: list[Mapper] = []
         for index in range(orders.partitions):
-            for number in range(chance.choice((1, 2))):
+            for number in range(rng.choice((1, 2))):
                 mapper = Mapper(f"mapper-{index}-{number}", *given)
                 mapper.transactional_id, mapper.source = f"mapper-{index}", (orders.name, index)
                 mapper.topics, mapper.writes_to = [orders], [counts, both]
                 mapper.asks_stable = orders.replicas > 1
                 self.mappers.append(mapper)
         self.writers: list[Transactor] = []
-        for number in range(chance.randint(1, 3)):
+        for number in range(rng.randint(1, 3)):
             writer = Transactor(f"writer-{number}", *given)
-            writer.transactional_id = f"writer-{chance.randrange(number + 1)}"
+            writer.transactional_id = f"writer-{rng.randrange(number + 1)}"
             writer.writes_to = [both]
             self.writers.append(writer)
         for each in (*self.mappers, *self.writers):
             each.ledger = self.ledger
-            each.timeout_ms = chance.choice(TIMEOUTS_MS)
-            each.raises = chance.random() < 0.5
-            each.pace_ms = chance.choice((100, 1_000))
+            each.timeout_ms = rng.choice(TIMEOUTS_MS)
+            each.raises = rng.random() < 0.5
+            each.pace_ms = rng.choice((100, 1_000))
         self.readers: list[CommittedReader] = []
         for number in range(2):
             reader = CommittedReader(f"reader-{number}", *given)
             reader.ledger, reader.topics = self.ledger, [counts, both]
-            reader.sessions = chance.random() < 0.5
-            reader.max_bytes = chance.choice((1, 1_000, 1 << 20))
+            reader.sessions = rng.random() < 0.5
+            reader.max_bytes = rng.choice((1, 1_000, 1 << 20))
             self.readers.append(reader)
         self.clients: list[Client] = [founder, self.source, *self.mappers, *self.writers, *self.readers]
 
@@ -283,13 +283,13 @@ def simulate(seed: int, machines: int | None = None) -> Outcome:
     return ExactlyOnce(seed, machines).run()
 
 
-def _topics(chance: random.Random, *, power: bool) -> list[Topic]:
+def _topics(rng: random.Random, *, power: bool) -> list[Topic]:
     configs = {"retention.ms": "-1", "segment.index.bytes": "4096"}
     if power:
         configs["flush.messages"] = "1"
-    if chance.random() < 0.5:
-        configs["segment.bytes"] = chance.choice(("2000", "20000"))
-    return [Topic("orders", 2, configs), Topic("counts", 2, configs), Topic("both", chance.randint(1, 3), configs)]
+    if rng.random() < 0.5:
+        configs["segment.bytes"] = rng.choice(("2000", "20000"))
+    return [Topic("orders", 2, configs), Topic("counts", 2, configs), Topic("both", rng.randint(1, 3), configs)]
 
 
 def _settings(*, power: bool) -> dict[str, str]:

@@ -50,7 +50,7 @@ class Faults:
         self._net = net
         self._machines = machines
         self._clients = clients
-        self._chance = world.chance("faults")
+        self._rng = world.rng("faults")
         self._doubtful: set[str] = set()  # machines that failed to sync: it is unknown what is on their disks
         self._dead: set[str] = set()  # machines of which a disk answers nothing any more, until it is mended
         self._kinds: dict[str, Callable[[], None]] = {
@@ -73,8 +73,8 @@ class Faults:
         if len(machines) > 1:
             self._kinds |= {"link": self._link, "zombie": self._zombie}
         if kinds is None:
-            kinds = [kind for kind in self._kinds if self._chance.random() < 0.5]
-            if world.chance("hostile").random() < HOSTILE_SHARE:
+            kinds = [kind for kind in self._kinds if self._rng.random() < 0.5]
+            if world.rng("hostile").random() < HOSTILE_SHARE:
                 kinds.append("hostile")
         self._kinds["hostile"] = self._hostile
         self.kinds = list(kinds)
@@ -85,10 +85,10 @@ class Faults:
             if not machine.up:
                 machine.start()
         for client in clients:
-            client.start(self.world.chance(f"start {client}").randrange(1_000))
+            client.start(self.world.rng(f"start {client}").randrange(1_000))
         self.world.note(f"faults: {', '.join(self.kinds) or 'none'}")
         for kind in self.kinds:
-            mean_ms = int(LEAST_MEAN_MS * (MOST_MEAN_MS / LEAST_MEAN_MS) ** self._chance.random())
+            mean_ms = int(LEAST_MEAN_MS * (MOST_MEAN_MS / LEAST_MEAN_MS) ** self._rng.random())
             self._plan(kind, mean_ms)
         self.operate()
 
@@ -113,10 +113,10 @@ class Faults:
             if not machine.up:
                 if machine.name not in self._dead:
                     machine.disk.fault = None
-                elif not self.active or self._chance.random() < 0.1:
+                elif not self.active or self._rng.random() < 0.1:
                     self._mend(machine)
-                if self.active and "kill within" in self.kinds and self._chance.random() < 0.1:
-                    machine.kill_in_calls(self._chance.randint(1, 30))
+                if self.active and "kill within" in self.kinds and self._rng.random() < 0.1:
+                    machine.kill_in_calls(self._rng.randint(1, 30))
                 machine.start()
             elif not machine.broker.logs.has_online_directory:
                 self.world.note(f"{machine} has no disk left")
@@ -127,10 +127,10 @@ class Faults:
 
     def _restart_mended(self, machine: Machine) -> None:
         """It goes on with the disks that are left; later the operator mends the others, and starts it again."""
-        if self.active and self._chance.random() < 0.9:
+        if self.active and self._rng.random() < 0.9:
             return
         self._mend(machine)
-        if self._chance.random() < 0.5:
+        if self._rng.random() < 0.5:
             machine.kill()
         else:
             machine.stop()
@@ -142,7 +142,7 @@ class Faults:
         self._dead.discard(machine.name)
 
     def _plan(self, kind: str, mean_ms: int) -> None:
-        self.world.after(int(self._chance.expovariate(1 / mean_ms)), self._happen, kind, mean_ms)
+        self.world.after(int(self._rng.expovariate(1 / mean_ms)), self._happen, kind, mean_ms)
 
     def _happen(self, kind: str, mean_ms: int) -> None:
         if self.active:
@@ -152,7 +152,7 @@ class Faults:
     def _machine(self) -> Machine | None:
         """One that is up."""
         machines = [machine for machine in self._machines if machine.up]
-        return self._chance.choice(machines) if machines else None
+        return self._rng.choice(machines) if machines else None
 
     # ---- the kinds
 
@@ -164,16 +164,16 @@ class Faults:
     def _kill_within(self) -> None:
         machine = self._machine()
         if machine is not None:
-            machine.kill_in_calls(self._chance.randint(1, 40))
+            machine.kill_in_calls(self._rng.randint(1, 40))
 
     def _power(self) -> None:
         machine = self._machine()
         if machine is None or machine.name in self._doubtful:
             return
-        if self._chance.random() < 0.5:
+        if self._rng.random() < 0.5:
             machine.kill(power_loss=True)
         else:
-            machine.kill_in_calls(self._chance.randint(1, 40), power_loss=True)
+            machine.kill_in_calls(self._rng.randint(1, 40), power_loss=True)
 
     def _stop(self) -> None:
         machine = self._machine()
@@ -183,13 +183,13 @@ class Faults:
     def _cut(self) -> None:
         wires = self._net.wires()
         if wires:
-            self._chance.choice(wires).cut("the network fails")
+            self._rng.choice(wires).cut("the network fails")
 
     def _wall(self) -> None:
-        client = self._chance.choice(self._clients)
+        client = self._rng.choice(self._clients)
         if client not in self._net.walled:
             self._net.wall(client)
-            self.world.after(self._chance.randrange(1_000, 30_000), self._net.unwall, client)
+            self.world.after(self._rng.randrange(1_000, 30_000), self._net.unwall, client)
 
     def _hostile(self) -> None:
         """A hostile client sends what no ordinary client sends."""
@@ -200,27 +200,27 @@ class Faults:
 
     def _slow_network(self) -> None:
         net = self._net
-        net.spike, net.late_reads = self._chance.choice((0.02, 0.2)), self._chance.choice((0.0, 0.3))
+        net.spike, net.late_reads = self._rng.choice((0.02, 0.2)), self._rng.choice((0.0, 0.3))
 
         def over() -> None:
             net.spike = net.late_reads = 0.0
 
-        self.world.after(self._chance.randrange(1_000, 20_000), over)
+        self.world.after(self._rng.randrange(1_000, 20_000), over)
 
     def _slow_disk(self) -> None:
         machine = self._machine()
         if machine is not None:
-            machine.job_ms = (0, self._chance.choice((100, 3_000)))
-            self.world.after(self._chance.randrange(1_000, 20_000), setattr, machine, "job_ms", (0, 10))
+            machine.job_ms = (0, self._rng.choice((100, 3_000)))
+            self.world.after(self._rng.randrange(1_000, 20_000), setattr, machine, "job_ms", (0, 10))
 
     def _disk_error(self) -> None:
         machine = self._machine()
         if machine is None:
             return
-        wanted, code = self._chance.choice(DISK_CALLS), self._chance.choice(DISK_ERRORS)
+        wanted, code = self._rng.choice(DISK_CALLS), self._rng.choice(DISK_ERRORS)
         if wanted in ("read", "sync", "sync_dir"):
             code = errno.EIO
-        left = self._chance.choice((1, 1, 3))
+        left = self._rng.choice((1, 1, 3))
 
         def fault(call: str, path: str) -> OSError | None:
             nonlocal left
@@ -240,7 +240,7 @@ class Faults:
         machine = self._machine()
         if machine is None:
             return
-        gone = self._chance.choice([directory.path for directory in machine.broker.logs.directories])
+        gone = self._rng.choice([directory.path for directory in machine.broker.logs.directories])
         self.world.note(f"{machine}: the disk under {gone} dies")
         self._dead.add(machine.name)
         self._doubtful.add(machine.name)
@@ -255,7 +255,7 @@ class Faults:
     def _clock(self) -> None:
         machine = self._machine()
         if machine is not None:
-            by_ms = self._chance.choice((-1, 1)) * self._chance.choice((50, 5_000, 3_600_000))
+            by_ms = self._rng.choice((-1, 1)) * self._rng.choice((50, 5_000, 3_600_000))
             self.world.note(f"{machine}: the wall clock jumps by {by_ms} ms")
             machine.clock.jump_wall(by_ms)
 
@@ -272,22 +272,22 @@ class Faults:
         if machine is not None and machine.store is not None:
             self.world.note(f"{machine} is cut off from the store")
             machine.store.cut()
-            self.world.after(self._chance.randrange(1_000, 40_000), machine.store.heal)
+            self.world.after(self._rng.randrange(1_000, 40_000), machine.store.heal)
 
     def _lost_answers(self) -> None:
         """The connection to the metadata store breaks: it is unknown what of the work under way was done."""
         machine = self._machine()
         if machine is not None and machine.store is not None:
             self.world.note(f"{machine} loses its connection with the store")
-            machine.store.lose_connection(self._chance.randrange(4))
+            machine.store.lose_connection(self._rng.randrange(4))
 
     def _link(self) -> None:
         """Two machines do not hear each other, or only one of them the other."""
-        one, other = self._chance.sample(self._machines, 2)
+        one, other = self._rng.sample(self._machines, 2)
         ways = [(one.name, other.name)]
-        if self._chance.random() < 0.5:
+        if self._rng.random() < 0.5:
             ways.append((other.name, one.name))
-        lasts_ms = self._chance.randrange(1_000, 60_000)
+        lasts_ms = self._rng.randrange(1_000, 60_000)
         for source, target in ways:
             self.world.note(f"nothing gets from {source} to {target}")
             self._net.block(source, target)
@@ -299,4 +299,4 @@ class Faults:
             if machine.up and machine.store is not None and machine.broker.plane.controller.is_active:
                 self.world.note(f"{machine} is controller, and cut off from the store")
                 machine.store.cut()
-                self.world.after(SESSION_TIMEOUT_MS + self._chance.randrange(20_000), machine.store.heal)
+                self.world.after(SESSION_TIMEOUT_MS + self._rng.randrange(20_000), machine.store.heal)

@@ -33,15 +33,15 @@ NOWHERE = "no-such-topic"
 Frames = list[tuple[Message, int]]  # requests and their versions
 
 
-def many_keys(chance: random.Random) -> Frames:
+def many_keys(rng: random.Random) -> Frames:
     """As many coordinators at once."""
-    keys = [f"hostile-{number}" for number in range(chance.randrange(MANY))]
+    keys = [f"hostile-{number}" for number in range(rng.randrange(MANY))]
     return [(FindCoordinatorRequest(key_type=0, coordinator_keys=keys), 4)]
 
 
-def named_again_and_again(chance: random.Random) -> Frames:
+def named_again_and_again(rng: random.Random) -> Frames:
     """One thing, named very often."""
-    count = chance.randrange(MANY)
+    count = rng.randrange(MANY)
     broker = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
     topic = MetadataRequestTopic(name=NOWHERE)
     return [
@@ -51,9 +51,9 @@ def named_again_and_again(chance: random.Random) -> Frames:
     ]
 
 
-def sessions(chance: random.Random) -> Frames:
+def sessions(rng: random.Random) -> Frames:
     """Fetch sessions of partitions that do not exist, some of more than are taken."""
-    count = chance.choice((10, MANY, PARTITIONS_PER_FETCH // 20))
+    count = rng.choice((10, MANY, PARTITIONS_PER_FETCH // 20))
     partitions = [FetchPartition(partition=each, fetch_offset=0, partition_max_bytes=1) for each in range(count)]
     topics = [FetchTopic(topic=NOWHERE, partitions=partitions)]
     return [
@@ -61,7 +61,7 @@ def sessions(chance: random.Random) -> Frames:
     ]
 
 
-def long_polls(chance: random.Random) -> Frames:
+def long_polls(rng: random.Random) -> Frames:
     """As many as may be under way, on the topic of all clients, and a few more."""
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
     poll = FetchRequest(
@@ -73,22 +73,22 @@ def long_polls(chance: random.Random) -> Frames:
     return [(poll, 11)] * (REQUESTS_IN_FLIGHT_PER_CONNECTION + 10)
 
 
-def a_flood(chance: random.Random) -> Frames:
+def a_flood(rng: random.Random) -> Frames:
     """Many small requests, one behind the other."""
-    return [(ApiVersionsRequest(), 0)] * chance.randrange(500)
+    return [(ApiVersionsRequest(), 0)] * rng.randrange(500)
 
 
-def a_controllers(chance: random.Random) -> Frames:
+def a_controllers(rng: random.Random) -> Frames:
     """What only a controller may send."""
-    topics = [StopReplicaTopicV1(name="alpha", partition_indexes=list(range(chance.randrange(MANY))))]
+    topics = [StopReplicaTopicV1(name="alpha", partition_indexes=list(range(rng.randrange(MANY))))]
     return [(StopReplicaRequest(controller_id=1, controller_epoch=1 << 30, delete_partitions=True, topics=topics), 1)]
 
 
-def many_partitions(chance: random.Random) -> Frames:
+def many_partitions(rng: random.Random) -> Frames:
     """Records for partitions that do not exist."""
-    data = [PartitionProduceData(index=each, records=b"r" * 300) for each in range(chance.randrange(600))]
+    data = [PartitionProduceData(index=each, records=b"r" * 300) for each in range(rng.randrange(600))]
     topic = TopicProduceData(name=NOWHERE, partition_data=data)
-    return [(ProduceRequest(acks=chance.choice((0, 1, -1)), timeout_ms=1_000, topic_data=[topic]), 7)]
+    return [(ProduceRequest(acks=rng.choice((0, 1, -1)), timeout_ms=1_000, topic_data=[topic]), 7)]
 
 
 SHAPES: tuple[Callable[[random.Random], Frames], ...] = (
@@ -113,18 +113,18 @@ class Hostile:
         self._world = world
         self._net = net
         self._name = name
-        self._chance = world.chance(name)
+        self._rng = world.rng(name)
         self._wire: Wire | None = None
 
     def attack(self, machine: Machine) -> None:
         """Do to a machine what chance says."""
-        shape = self._chance.choice(SHAPES if len(self._net.hosts) == 1 else AMONG_SEVERAL)
+        shape = self._rng.choice(SHAPES if len(self._net.hosts) == 1 else AMONG_SEVERAL)
         self._world.note(f"{self._name} sends {machine} {shape.__name__.replace('_', ' ')}")
         self._wire = self._net.connect(self._name, machine, lambda data: None, lambda why: None)
-        for number, (request, version) in enumerate(shape(self._chance)):
+        for number, (request, version) in enumerate(shape(self._rng)):
             head = encode_request_header(type(request), version, number, self._name)
             self._wire.send(head + request.encode(version))
-        self._world.after(self._chance.randrange(LONGEST_STAY_MS), self.leave)
+        self._world.after(self._rng.randrange(LONGEST_STAY_MS), self.leave)
 
     def leave(self) -> None:
         """Hang up."""

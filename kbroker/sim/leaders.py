@@ -65,7 +65,7 @@ class Router(Client):
             return self.machines[0]
         if self._controller is None:
             yield from self._learn()
-        return self._controller or self.chance.choice(self.machines)
+        return self._controller or self.rng.choice(self.machines)
 
     def misled_by_controller(self) -> None:
         """It is not controller, or cannot be reached."""
@@ -84,7 +84,7 @@ class Router(Client):
             yield from self.connect()
         version = self.versions[METADATA]
         answer: MetadataResponse = yield from self.ask(
-            MetadataRequest(topics=None if version else []), to=self.chance.choice(self.machines)
+            MetadataRequest(topics=None if version else []), to=self.rng.choice(self.machines)
         )
         if version >= NAMES_CONTROLLER_SINCE:
             self._controller = self.machine(answer.controller_id) if answer.controller_id >= 0 else None

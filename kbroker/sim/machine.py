@@ -62,8 +62,8 @@ class Machine:
         self.broker_id = broker_id
         self.name = f"broker-{broker_id}"
         self.clock = LocalClock(world)  # keeps running while the machine is down
-        self.chance = world.chance(self.name)
-        self.disk = SimDisk(self.chance.randrange(1 << 32), self.clock.wall_ms)
+        self.rng = world.rng(self.name)
+        self.disk = SimDisk(self.rng.randrange(1 << 32), self.clock.wall_ms)
         self.core: Core | None = None
         self._broker: Broker  # of the process that runs, or ran last
         self.store: SimSession | None = None  # the metadata store as this broker sees it
@@ -71,7 +71,7 @@ class Machine:
         self.boots = 0
         self.opened_at: dict[tuple[str, int], int] = {}  # where the logs ended when the process started
         self.moved = False  # the core or a job has run since the checks last looked
-        self.gathers = world.chance(f"{self.name} gathers").random() < 0.5
+        self.gathers = world.rng(f"{self.name} gathers").random() < 0.5
         self.job_ms = (0, 10)  # least and most a job for the disk takes
         self.principals: Mapping[str, Principal] = {}  # who clients are, by name; others are User:ANONYMOUS
         self.slow_answers = 0.0  # share of answers that the peer takes its time to read
@@ -329,7 +329,7 @@ class Machine:
                 channel.sent()
             else:
                 conn.unsent += 1
-                self.world.after(self.chance.randrange(200), self._sent, conn)
+                self.world.after(self.rng.randrange(200), self._sent, conn)
         if channel.closing and conn.wire in self._by_wire:
             self.world.note(f"{self} hangs up on {conn.wire}: {channel.closing}")
             del self._by_wire[conn.wire]
@@ -366,7 +366,7 @@ class Machine:
 
     def _job_delay(self) -> int:
         low, high = self.job_ms
-        return self.chance.randint(low, high)
+        return self.rng.randint(low, high)
 
     def _run_job(self, job: Errand, core: Core) -> None:
         if self.core is not core:

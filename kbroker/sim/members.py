@@ -126,10 +126,10 @@ class Member(Reader):
                 yield from self.pause(500)
             except Refused as refused:
                 self.note(f"is refused: {refused.code.name}")
-                self._heed(refused.code)
+                self._handle_changes(refused.code)
                 yield from self.pause(200)
 
-    def _heed(self, code: ErrorCode) -> None:
+    def _handle_changes(self, code: ErrorCode) -> None:
         if code in STRANGER:
             self.member_id, self.generation = "", -1
             self.assigned = None
@@ -302,7 +302,7 @@ class Member(Reader):
                     ),
                     to=self._coordinator,
                 )
-                if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS and self.chance.random() < 0.7:
+                if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS and self.rng.random() < 0.7:
                     yield from self._commit()
                 self._check(answer.error_code)
             if self._dealt is not None and self._dealt != self.places():  # the leader sees that there are others
@@ -314,7 +314,7 @@ class Member(Reader):
                 yield Sleep(1_000)
             elif not (yield from self.fetch()):
                 yield Sleep(100)
-            if self.restless and now_ms - begun_ms > 5_000 and self.chance.random() < 0.05:
+            if self.restless and now_ms - begun_ms > 5_000 and self.rng.random() < 0.05:
                 yield from self._go_away()
                 return
 
@@ -366,7 +366,7 @@ class Member(Reader):
 
     def _go_away(self) -> Generator[Any, Any, None]:
         """Leave as a good member does, or vanish; then come back as a new process."""
-        if self.chance.random() < 0.5 and self.instance is None:
+        if self.rng.random() < 0.5 and self.instance is None:
             many = self.versions[LEAVE] >= 3
             request = LeaveGroupRequest(
                 group_id=self.group,

@@ -57,8 +57,8 @@ class Mover(Router):
         yield from self.shake_hands()
         while True:
             yield from self.pause(self.pace_ms)
-            topic, machine = self.chance.choice(self.topics), self.chance.choice(self.machines)
-            index, path = self.chance.randrange(topic.partitions), self.chance.choice((LOG_DIR, OTHER_LOG_DIR))
+            topic, machine = self.rng.choice(self.topics), self.rng.choice(self.machines)
+            index, path = self.rng.randrange(topic.partitions), self.rng.choice((LOG_DIR, OTHER_LOG_DIR))
             wanted = [AlterReplicaLogDirTopic(name=topic.name, partitions=[index])]
             request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=wanted)])
             try:
@@ -87,7 +87,7 @@ class MovingChecks(ReplicatedChecks):
         boot, last, high_watermark = self._last.get((machine, where), (0, log.folder.path, 0))
         if boot == machine.boots and last != log.folder.path:
             self.moved += 1
-            if log.high_watermark < high_watermark and where not in self.excused.lost_from:
+            if log.high_watermark < high_watermark and where not in self.allowed_loss.lost_from:
                 state = f"{where} on {machine}: {log!r}, committed to {log.high_watermark}"
                 raise self.world.broken(f"{state}, took the place of what was committed to {high_watermark}")
         super()._look_at_log(machine, where, log, leads=leads)
@@ -132,7 +132,7 @@ class Moving(ReplicatedSwarm):
     def _more_clients(self) -> Sequence[Client]:
         self.mover = Mover("mover", self.world, self.net, self.machines, self.checks)
         self.mover.topics = [*self.all_topics, GROUPS]
-        self.mover.pace_ms = self.mover.chance.choice((100, 500, 3_000))
+        self.mover.pace_ms = self.mover.rng.choice((100, 500, 3_000))
         return [self.mover]
 
     def run(self, faults_ms: int = FAULTS_MS, healing_ms: int = 120_000) -> int:

@@ -144,17 +144,17 @@ class Wire:
 
     def cut(self, why: str) -> None:
         """The network loses it; what is under way is lost as well, or late."""
-        chance, world = self._net.chance, self._net.world
+        rng, world = self._net.rng, self._net.world
         world.note(f"{self} is cut: {why}")
         for end in (self._end_server, lambda: self._end_client(why)):
-            world.after(chance.choice((0, 0, chance.randrange(LATEST_MS))), end)
+            world.after(rng.choice((0, 0, rng.randrange(LATEST_MS))), end)
 
     def kill_server(self) -> None:
         """The machine's process is gone: nothing arrives there any more, the client is told or has to find out."""
         self._server_open = False
         self._waiting = None
-        chance, world = self._net.chance, self._net.world
-        world.after(chance.choice((self._net.delay(self), chance.randrange(LATEST_MS))), self._end_client, "reset")
+        rng, world = self._net.rng, self._net.world
+        world.after(rng.choice((self._net.delay(self), rng.randrange(LATEST_MS))), self._end_client, "reset")
 
     def unblocked(self) -> None:
         """A block is gone: what was held up arrives soon, and before anything that comes after it."""
@@ -235,7 +235,7 @@ class Net:
 
     def __init__(self, world: World, delay_ms: tuple[int, int] = (0, 3)) -> None:
         self.world = world
-        self.chance = world.chance("net")
+        self.rng = world.rng("net")
         self.delay_ms = delay_ms
         self.spike = 0.0
         self.slow_ms: dict[str, int] = {}  # by client: what every frame on its connections takes longer
@@ -297,14 +297,14 @@ class Net:
     def delay(self, wire: Wire) -> int:
         """How long the next frame takes."""
         low, high = self.delay_ms
-        chance = self.chance
-        delay_ms = low + int(chance.random() * (high - low + 1))
-        if self.spike and chance.random() < self.spike:
-            delay_ms += int(chance.expovariate(1 / 300))
+        rng = self.rng
+        delay_ms = low + int(rng.random() * (high - low + 1))
+        if self.spike and rng.random() < self.spike:
+            delay_ms += int(rng.expovariate(1 / 300))
         if self.slow_ms:
             delay_ms += self.slow_ms.get(wire.client, 0)
         return delay_ms
 
     def reads_late(self) -> bool:
         """Whether the next answer is taken slowly."""
-        return self.late_reads > 0 and self.chance.random() < self.late_reads
+        return self.late_reads > 0 and self.rng.random() < self.late_reads

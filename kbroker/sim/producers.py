@@ -90,14 +90,14 @@ class Producer(Router):
             yield from self.know(self.topics)
             many = self.checks.catalogue.count
             places = [(topic.name, index) for topic in self.topics for index in range(many(topic))]
-            count = min(self.chance.randint(1, self.pipelined), len(places))
-            yield from self.deliver([self.batch(where) for where in self.chance.sample(places, count)])
+            count = min(self.rng.randint(1, self.pipelined), len(places))
+            yield from self.deliver([self.batch(where) for where in self.rng.sample(places, count)])
 
     def batch(self, where: Where, values: list[bytes] | None = None) -> Batch:
         """The next batch for a partition."""
         if values is None:
-            count = self.chance.randint(1, self.most_records)
-            padding = b"x" * self.chance.choice((0, 0, 10, 200))
+            count = self.rng.randint(1, self.most_records)
+            padding = b"x" * self.rng.choice((0, 0, 10, 200))
             values = [b"%s.%d%s" % (self.name.encode(), self.made + n, padding) for n in range(count)]
             self.made += count
         sequence = -1

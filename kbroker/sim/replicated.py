@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.metadata.store import decode_state, state_path
 from kbroker.sim.admins import TopicCreator
+from kbroker.sim.allowed_loss import AllowedLoss
 from kbroker.sim.checks import FOREVER, Checks
 from kbroker.sim.compose import one_of_several
 from kbroker.sim.consumers import Consumer
-from kbroker.sim.excused import Excused
 from kbroker.sim.faults import Faults
 from kbroker.sim.formats import pieces
 from kbroker.sim.machine import Machine
@@ -76,7 +76,7 @@ class ReplicatedChecks(Checks):
         ] = {}  # by partition: its newest leader epoch, and who leads in it
         self._bounds: dict[tuple[Machine, Where], tuple[Log, int]] = {}
         self._seen: dict[Machine, dict[Where, Seen]] = {}
-        self.excused = Excused()
+        self.allowed_loss = AllowedLoss()
 
     def watch(self, machine: Machine) -> None:
         """Look at a machine from now on."""
@@ -89,13 +89,13 @@ class ReplicatedChecks(Checks):
         """A process may die in the middle of an event, behind a cut."""
         for where, partition in machine.broker.replicas.partitions.items():
             if partition.log is None:
-                self.excused.went_offline(machine, where)
+                self.allowed_loss.went_offline(machine, where)
             else:
-                self.excused.look(machine, where, partition.log, leads=False)
+                self.allowed_loss.look(machine, where, partition.log, leads=False)
 
     def _came_up(self, machine: Machine) -> None:
         self._seen[machine].clear()
-        self.excused.came_up(machine, dict(machine.broker.logs.logs()))
+        self.allowed_loss.came_up(machine, dict(machine.broker.logs.logs()))
 
     def look(self) -> None:
         """After every event: leaders and bounds, on the machines that did something, where they are not as before."""
@@ -139,16 +139,16 @@ class ReplicatedChecks(Checks):
 
     def is_since(self, moment: Moment, where: Where) -> bool:
         """Whether nothing was lost of a partition since a moment."""
-        return where not in self.excused.lost_from and super().is_since(moment, where)
+        return where not in self.allowed_loss.lost_from and super().is_since(moment, where)
 
     def _look_at_log(self, machine: Machine, where: Where, log: Log, *, leads: bool) -> None:
         start, high_watermark, end = log.log_start_offset, log.high_watermark, log.log_end_offset
         known, before = self._bounds.get((machine, where), (log, 0))
         if not start <= high_watermark <= end:
             why = "out of order"
-        elif known is log and high_watermark < before and where not in self.excused.lost_from:
+        elif known is log and high_watermark < before and where not in self.allowed_loss.lost_from:
             why = f"the high watermark was {before}"
-        elif self.excused.look(machine, where, log, leads=leads):
+        elif self.allowed_loss.look(machine, where, log, leads=leads):
             why = "it leads, and lacks what was committed"
         else:
             self._bounds[machine, where] = (log, high_watermark)
@@ -191,7 +191,7 @@ class ReplicatedChecks(Checks):
         return there.get(offset) == value
 
     def _kept_to(self, where: Where) -> int:
-        return self.excused.lost_from.get(where, FOREVER)
+        return self.allowed_loss.lost_from.get(where, FOREVER)
 
     def all_is_there(self) -> None:
         """Every replica is the same to its end, and has every record that a client was promised."""
@@ -260,47 +260,47 @@ class ReplicatedSwarm:
     ) -> None:
         """kinds: of faults, machines: how many; None lets the seed choose."""
         self.world = World(seed, kept_lines)
-        chance = self.world.chance("replicated")
-        self.net = Net(self.world, (0, chance.choice((0, 3, 40))))
+        rng = self.world.rng("replicated")
+        self.net = Net(self.world, (0, rng.choice((0, 3, 40))))
         self.checks = self._make_checks()
         self.topics = [
-            Topic("alpha", chance.randint(1, 4), _settings(chance.choice(("2000", "20000"))), replicas=3),
+            Topic("alpha", rng.randint(1, 4), _settings(rng.choice(("2000", "20000"))), replicas=3),
             Topic("beta", 1, _settings("1000000"), replicas=3),
         ]
-        old_chance = self.world.chance("old formats")
+        old_chance = self.world.rng("old formats")
         self.old_topics = [_old_topic(old_chance)] if old_chance.random() < OLD_SHARE else []
         self.all_topics = [*self.topics, *self.old_topics, *self.more_topics]
-        store_chance = self.world.chance("store")
+        store_chance = self.world.rng("store")
         self.ensemble = Ensemble(lambda ms, job: void(self.world.after(ms, job)), lambda: store_chance.randint(0, 2))
-        lag_ms = chance.choice(("2000", "10000"))
+        lag_ms = rng.choice(("2000", "10000"))
         settings = {
             "log.index.size.max.bytes": "4096",
             "offsets.topic.num.partitions": "1",
             "replica.lag.time.max.ms": lag_ms,
-            "num.replica.fetchers": chance.choice(("1", "2")),
+            "num.replica.fetchers": rng.choice(("1", "2")),
             "default.replication.factor": "3",
             **self.more_settings,
         }
         if self.old_topics:
             settings["inter.broker.protocol.version"] = "2.8"  # a later one keeps no old formats
             settings["replica.high.watermark.checkpoint.interval.ms"] = old_chance.choice(("100", "5000"))
-        is_flushed = chance.random() < 0.4 if kinds is None else not set(kinds) <= set(FAULTS)
+        is_flushed = rng.random() < 0.4 if kinds is None else not set(kinds) <= set(FAULTS)
         if is_flushed:
             settings["log.flush.interval.messages"] = "1"
         compose = one_of_several(settings, self.ensemble)
-        count = machines or chance.choice((3, 3, 4, 5))
+        count = machines or rng.choice((3, 3, 4, 5))
         self.machines = [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
         for machine in self.machines:
             self.checks.watch(machine)
         self.world.watchers.append(self.checks.look)
         founder = TopicCreator("founder", self.world, self.net, self.machines, self.checks)
         founder.topics = self.all_topics
-        self.producers = [self._producer(number) for number in range(chance.randint(1, 3))]
-        self.consumers = [self._consumer(number) for number in range(chance.randint(1, 2))]
-        self.members = [self._member(number) for number in range(chance.choice((0, 2, 3)))]
+        self.producers = [self._producer(number) for number in range(rng.randint(1, 3))]
+        self.consumers = [self._consumer(number) for number in range(rng.randint(1, 2))]
+        self.members = [self._member(number) for number in range(rng.choice((0, 2, 3)))]
         self.clients: list[Client] = [founder, *self.producers, *self.consumers, *self.members, *self._more_clients()]
         if kinds is None:
-            kinds = [kind for kind in (FLUSHED_FAULTS if is_flushed else FAULTS) if chance.random() < 0.4]
+            kinds = [kind for kind in (FLUSHED_FAULTS if is_flushed else FAULTS) if rng.random() < 0.4]
         names = [client.name for client in self.clients]
         self.faults = Faults(self.world, self.net, self.machines, names, kinds)
 
@@ -315,19 +315,19 @@ class ReplicatedSwarm:
 
     def _producer(self, number: int) -> Producer:
         producer = self._new_producer(f"producer-{number}")
-        producer.idempotent = producer.chance.random() < 0.7
+        producer.idempotent = producer.rng.random() < 0.7
         if self.old_topics and number == 0:
             producer.idempotent = False
         producer.topics = [*self.topics, *self.more_topics] if producer.idempotent else self.all_topics
         producer.acks = -1
-        producer.pace_ms = producer.chance.choice((200, 1_000))
+        producer.pace_ms = producer.rng.choice((200, 1_000))
         producer.tries = 200
         return producer
 
     def _consumer(self, number: int) -> Consumer:
         consumer = Consumer(f"consumer-{number}", self.world, self.net, self.machines, self.checks)
         consumer.topics = self.all_topics
-        consumer.sessions = consumer.chance.random() < 0.7
+        consumer.sessions = consumer.rng.random() < 0.7
         consumer.max_wait_ms = 1_000
         consumer.pace_ms = 300
         return consumer
@@ -336,9 +336,9 @@ class ReplicatedSwarm:
         member = Member(f"member-{number}", self.world, self.net, self.machines, self.checks)
         member.group = "group"
         member.topics = self.topics
-        member.static = member.chance.random() < 0.4
-        member.restless = member.chance.random() < 0.5
-        member.commit_ms = member.chance.choice((500, 5_000))
+        member.static = member.rng.random() < 0.4
+        member.restless = member.rng.random() < 0.5
+        member.commit_ms = member.rng.choice((500, 5_000))
         member.max_wait_ms = 1_000
         return member
 
@@ -375,9 +375,9 @@ class ReplicatedSwarm:
                     raise self.world.broken(f"{topic.name}-{index}: in sync are only {state.isr}")
 
 
-def _old_topic(chance: random.Random) -> Topic:
-    settings = {**_settings(chance.choice(("2000", "1000000"))), "message.format.version": chance.choice(OLD_FORMATS)}
-    return Topic("older", chance.randint(1, 2), settings, replicas=3)
+def _old_topic(rng: random.Random) -> Topic:
+    settings = {**_settings(rng.choice(("2000", "1000000"))), "message.format.version": rng.choice(OLD_FORMATS)}
+    return Topic("older", rng.randint(1, 2), settings, replicas=3)
 
 
 def _settings(segment_bytes: str) -> dict[str, str]:

@@ -112,17 +112,17 @@ class Ruler(Router):
             yield from self._change(self._next_change())
 
     def _next_change(self) -> Message:
-        outsider, draw = self.chance.choice(OUTSIDERS), self.chance.random()
-        whom = self.chance.choice(((f"User:{outsider}", WILDCARD), (EVERYONE, outsider)))
+        outsider, draw = self.rng.choice(OUTSIDERS), self.rng.random()
+        whom = self.rng.choice(((f"User:{outsider}", WILDCARD), (EVERYONE, outsider)))
         if draw < 0.4:
             return CreateAclsRequest(creations=[rule_of(*whom)])
         if draw < 0.8:
             return DeleteAclsRequest(filters=[filter_of(*whom)])
-        return quota_of(outsider, self.chance.choice(RATES))
+        return quota_of(outsider, self.rng.choice(RATES))
 
     def _change(self, request: Message) -> Generator[Any, Any, None]:
         try:
-            answer: Any = yield from self.ask(request, to=self.chance.choice(self.machines))
+            answer: Any = yield from self.ask(request, to=self.rng.choice(self.machines))
         except Lost as lost:
             self.note(f"lost: {lost.why}")
             return
@@ -173,14 +173,14 @@ class Ruled(Swarm):
     checks: RuledChecks
 
     def _make_others(self) -> list[Client]:
-        chance = self.world.chance("ruled")
+        rng = self.world.rng("ruled")
         self._begin_with(Pattern(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL), self._of_the_cluster())
         self._begin_with(PATTERN, [EACH_MAY])
         given = self.world, self.net, self.machines, self.checks
         self.outsiders = [Outsider(name, *given) for name in OUTSIDERS]
         for outsider in self.outsiders:
             outsider.topics = [topic for topic in self.topics if topic.name == GUARDED]
-            outsider.acks, outsider.pace_ms = chance.choice((-1, 1)), 500
+            outsider.acks, outsider.pace_ms = rng.choice((-1, 1)), 500
         for machine in self.machines:
             machine.principals = {name: Principal("User", name) for name in OUTSIDERS}
         self.rulers = [Ruler(f"ruler-{number}", *given) for number in range(2)]
@@ -201,13 +201,13 @@ class Ruled(Swarm):
     def _make_checks(self) -> Checks:
         return RuledChecks(self.world)
 
-    def _make_topics(self, chance: random.Random) -> list[Topic]:
+    def _make_topics(self, rng: random.Random) -> list[Topic]:
         configs = {"retention.ms": "-1", "segment.index.bytes": "4096"}
-        return [*super()._make_topics(chance), Topic(GUARDED, 2, configs)]
+        return [*super()._make_topics(rng), Topic(GUARDED, 2, configs)]
 
-    def _make_settings(self, chance: random.Random) -> dict[str, str]:
+    def _make_settings(self, rng: random.Random) -> dict[str, str]:
         ruled = {"authorizer.class.name": AUTHORIZERS[0], "allow.everyone.if.no.acl.found": "true"}
-        return super()._make_settings(chance) | ruled
+        return super()._make_settings(rng) | ruled
 
     def _all_is_read(self) -> None:
         for each in (*self.outsiders, *self.rulers):

@@ -104,9 +104,9 @@ class Storage(Swarm):
     def _make_checks(self) -> Checks:
         return StorageChecks(self.world)
 
-    def _make_topics(self, chance: random.Random) -> list[Topic]:
-        codec = chance.choice(("gzip", "snappy", "lz4", "zstd", "uncompressed"))
-        old_and_compacted = COMPACTED if chance.random() < 0.5 else SMALL
+    def _make_topics(self, rng: random.Random) -> list[Topic]:
+        codec = rng.choice(("gzip", "snappy", "lz4", "zstd", "uncompressed"))
+        old_and_compacted = COMPACTED if rng.random() < 0.5 else SMALL
         topics = [
             Topic("kept", 2, COMPACTED),
             Topic("packed", 1, {**COMPACTED, "compression.type": codec}),
@@ -117,32 +117,32 @@ class Storage(Swarm):
         self.checks.compacted = {topic.name for topic in topics if topic.is_compacted}
         return topics
 
-    def _make_settings(self, chance: random.Random) -> dict[str, str]:
+    def _make_settings(self, rng: random.Random) -> dict[str, str]:
         own = {
             "inter.broker.protocol.version": "2.8",
             "log.cleaner.backoff.ms": "1000",
             "log.cleaner.dedupe.buffer.size": "1048577",
         }
-        return {**settings_of(chance), **own}
+        return {**settings_of(rng), **own}
 
-    def _producer(self, number: int, chance: random.Random) -> Producer:
-        producer = super()._producer(number, chance)
+    def _producer(self, number: int, rng: random.Random) -> Producer:
+        producer = super()._producer(number, rng)
         producer.most_records = 3  # old messages are longer, and a segment may be set to 1,000 bytes
         if any("message.format.version" in topic.configs for topic in producer.topics):
             producer.idempotent = False  # those have no place for ids, nor for zstd
-            producer.codec_id = chance.choice((0, 1, 2, 3))
-        if not producer.idempotent and chance.random() < 0.5:
-            producer.fixed_versions[PRODUCE] = chance.choice((0, 1, 2))
+            producer.codec_id = rng.choice((0, 1, 2, 3))
+        if not producer.idempotent and rng.random() < 0.5:
+            producer.fixed_versions[PRODUCE] = rng.choice((0, 1, 2))
             producer.codec_id %= ZSTD
         return producer
 
     def _new_producer(self, name: str) -> Producer:
         return KeyedProducer(name, self.world, self.net, self.machines, self.checks)
 
-    def _consumer(self, number: int, chance: random.Random) -> Consumer:
-        consumer = super()._consumer(number, chance)
-        if chance.random() < 0.5:
-            consumer.fixed_versions[FETCH] = chance.choice((0, 1, 2, 3))
+    def _consumer(self, number: int, rng: random.Random) -> Consumer:
+        consumer = super()._consumer(number, rng)
+        if rng.random() < 0.5:
+            consumer.fixed_versions[FETCH] = rng.choice((0, 1, 2, 3))
         return consumer
 
     @property

@@ -1,6 +1,6 @@
 """A simulated ZooKeeper: one tree of nodes for all brokers of a simulated cluster, and a session for each.
 
-Satisfies `kbroker.ports.MetadataStore` through `SimSession`. The world (`sim/world.py`) owns time and chance: an
+Satisfies `kbroker.ports.MetadataStore` through `SimSession`. The world (`sim/world.py`) owns time and rng: an
 `Ensemble` is given `later(delay_ms, job)`, which runs a job in the world's future, and `delay_ms()`, which draws how
 long one way takes; without them everything happens at once. Messages of one session keep their order, as on a
 connection. Faults come from outside: `expire` ends a session as ZooKeeper would, and the broker hears of it late;

@@ -16,12 +16,12 @@ from kbroker.sim.checks import FOREVER, Checks
 from kbroker.sim.compose import LOG_DIR, OTHER_LOG_DIR, alone, one_of_several
 from kbroker.sim.consumers import Consumer
 from kbroker.sim.faults import Faults
-from kbroker.sim.keeper import MOST_PARTITIONS, Keeper
 from kbroker.sim.machine import Machine
 from kbroker.sim.members import Member, all_is_shared
 from kbroker.sim.net import Net
 from kbroker.sim.producers import Producer
 from kbroker.sim.store import Ensemble
+from kbroker.sim.topic_admin import MOST_PARTITIONS, TopicAdmin
 from kbroker.sim.topics import Topic
 from kbroker.sim.whole import check_whole
 from kbroker.sim.world import World
@@ -59,33 +59,31 @@ class Swarm:
         """machines: how many; None lets the seed choose."""
         self.seed = seed
         self.world = World(seed, kept_lines)
-        chance = self.world.chance("swarm")
-        self.net = Net(self.world, (0, chance.choice((0, 3, 40))))
+        rng = self.world.rng("swarm")
+        self.net = Net(self.world, (0, rng.choice((0, 3, 40))))
         self.checks = self._make_checks()
-        self.topics = self._make_topics(chance)
+        self.topics = self._make_topics(rng)
         for topic in self.topics:
             if topic.forgets:
                 for index in range(MOST_PARTITIONS):
                     self.checks.may_forget((topic.name, index), FOREVER)
             for index in range(MOST_PARTITIONS):
                 self.checks.promise((topic.name, index)).flushed_first = topic.is_flushed_first
-        store_chance = self.world.chance("store")
+        store_chance = self.world.rng("store")
         self.ensemble = Ensemble(self._later, lambda: store_chance.randint(0, 2))
-        settings = self._make_settings(chance)
-        count = self.world.chance("machines").choice(HOW_MANY_MACHINES) if machines is None else machines
+        settings = self._make_settings(rng)
+        count = self.world.rng("machines").choice(HOW_MANY_MACHINES) if machines is None else machines
         compose = alone(settings, self.ensemble) if count == 1 else one_of_several(settings, self.ensemble)
         self.machines = [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
         for machine in self.machines:
             self.checks.watch(machine)
         self.world.watchers.append(self.checks.look)
-        self.producers = [self._producer(number, chance) for number in range(chance.randint(1, 4))]
-        self.consumers = [self._consumer(number, chance) for number in range(chance.randint(1, 3))]
-        self.members = [
-            self._member(number, group, chance) for group in range(chance.randint(0, 2)) for number in range(3)
-        ]
+        self.producers = [self._producer(number, rng) for number in range(rng.randint(1, 4))]
+        self.consumers = [self._consumer(number, rng) for number in range(rng.randint(1, 3))]
+        self.members = [self._member(number, group, rng) for group in range(rng.randint(0, 2)) for number in range(3)]
         founder = TopicCreator("founder", self.world, self.net, self.machines, self.checks)
         founder.topics = self.topics
-        self.keepers = [self._keeper(chance)] if chance.random() < 0.6 else []
+        self.keepers = [self._keeper(rng)] if rng.random() < 0.6 else []
         self.clients: list[Client] = [founder, *self.producers, *self.consumers, *self.members, *self.keepers]
         self.clients += self._make_others()
         names = [client.name for client in self.clients]
@@ -94,11 +92,11 @@ class Swarm:
     def _make_checks(self) -> Checks:
         return Checks(self.world)
 
-    def _make_topics(self, chance: random.Random) -> list[Topic]:
-        return _topics(chance)
+    def _make_topics(self, rng: random.Random) -> list[Topic]:
+        return _topics(rng)
 
-    def _make_settings(self, chance: random.Random) -> dict[str, str]:
-        return settings_of(chance)
+    def _make_settings(self, rng: random.Random) -> dict[str, str]:
+        return settings_of(rng)
 
     def _make_others(self) -> list[Client]:
         """Clients that only some kinds of worlds have."""
@@ -110,42 +108,42 @@ class Swarm:
     def _later(self, delay_ms: int, job: Callable[[], None]) -> None:
         self.world.after(delay_ms, job)
 
-    def _producer(self, number: int, chance: random.Random) -> Producer:
+    def _producer(self, number: int, rng: random.Random) -> Producer:
         producer = self._new_producer(f"producer-{number}")
-        producer.topics = chance.sample(self.topics, chance.randint(1, len(self.topics)))
-        producer.idempotent = chance.random() < 0.6
-        producer.acks = -1 if producer.idempotent else chance.choice((-1, 1, 1, 0))
-        producer.pace_ms = chance.choice((400, 1_500, 4_000))
-        producer.codec_id = chance.choice((0, 0, 1, 2, 3, 4))
-        producer.pipelined = chance.choice((1, 1, 3))
+        producer.topics = rng.sample(self.topics, rng.randint(1, len(self.topics)))
+        producer.idempotent = rng.random() < 0.6
+        producer.acks = -1 if producer.idempotent else rng.choice((-1, 1, 1, 0))
+        producer.pace_ms = rng.choice((400, 1_500, 4_000))
+        producer.codec_id = rng.choice((0, 0, 1, 2, 3, 4))
+        producer.pipelined = rng.choice((1, 1, 3))
         return producer
 
-    def _consumer(self, number: int, chance: random.Random) -> Consumer:
+    def _consumer(self, number: int, rng: random.Random) -> Consumer:
         consumer = Consumer(f"consumer-{number}", self.world, self.net, self.machines, self.checks)
-        consumer.topics = chance.sample(self.topics, chance.randint(1, len(self.topics)))
-        consumer.sessions = chance.random() < 0.7
-        consumer.isolation = chance.randint(0, 1)
-        consumer.max_wait_ms = chance.choice((0, 1_000, 5_000))
-        consumer.min_bytes = chance.choice((1, 1, 500))
-        consumer.max_bytes = chance.choice((1, 1_000, 1 << 20))
+        consumer.topics = rng.sample(self.topics, rng.randint(1, len(self.topics)))
+        consumer.sessions = rng.random() < 0.7
+        consumer.isolation = rng.randint(0, 1)
+        consumer.max_wait_ms = rng.choice((0, 1_000, 5_000))
+        consumer.min_bytes = rng.choice((1, 1, 500))
+        consumer.max_bytes = rng.choice((1, 1_000, 1 << 20))
         consumer.pace_ms = 300 if consumer.max_wait_ms else 2_000
         return consumer
 
-    def _member(self, number: int, group: int, chance: random.Random) -> Member:
+    def _member(self, number: int, group: int, rng: random.Random) -> Member:
         member = Member(f"member-{group}-{number}", self.world, self.net, self.machines, self.checks)
         member.group = f"group-{group}"
         member.topics = self.topics
-        member.static = chance.random() < 0.4
-        member.restless = chance.random() < 0.5
-        member.sessions = chance.random() < 0.7
-        member.commit_ms = chance.choice((500, 5_000))
-        member.max_wait_ms = chance.choice((500, 3_000))
+        member.static = rng.random() < 0.4
+        member.restless = rng.random() < 0.5
+        member.sessions = rng.random() < 0.7
+        member.commit_ms = rng.choice((500, 5_000))
+        member.max_wait_ms = rng.choice((500, 3_000))
         return member
 
-    def _keeper(self, chance: random.Random) -> Keeper:
-        keeper = Keeper("keeper", self.world, self.net, self.machines, self.checks)
+    def _keeper(self, rng: random.Random) -> TopicAdmin:
+        keeper = TopicAdmin("keeper", self.world, self.net, self.machines, self.checks)
         keeper.topics = self.topics
-        keeper.pace_ms = chance.choice((2_000, 10_000))
+        keeper.pace_ms = rng.choice((2_000, 10_000))
         return keeper
 
     def _has_topics(self, producer: Producer) -> bool:
@@ -217,14 +215,14 @@ def simulate(seed: int) -> Outcome:
     return Swarm(seed).run()
 
 
-def _topics(chance: random.Random) -> list[Topic]:
+def _topics(rng: random.Random) -> list[Topic]:
     """Small indexes: they are as long as they may get while a segment is written. Time does not take records away."""
     configs = {"retention.ms": "-1", "segment.index.bytes": "4096"}
-    if chance.random() < 0.6:
-        configs["segment.bytes"] = chance.choice(("2000", "20000"))
-    if chance.random() < 0.3:
-        configs["flush.messages"] = chance.choice(("1", "10"))
-    if chance.random() < 0.2:
+    if rng.random() < 0.6:
+        configs["segment.bytes"] = rng.choice(("2000", "20000"))
+    if rng.random() < 0.3:
+        configs["flush.messages"] = rng.choice(("1", "10"))
+    if rng.random() < 0.2:
         configs["message.timestamp.type"] = "LogAppendTime"
     forgetful = {
         "segment.index.bytes": "4096",
@@ -233,18 +231,18 @@ def _topics(chance: random.Random) -> list[Topic]:
         "file.delete.delay.ms": "1000",
     }
     topics = [
-        Topic("alpha", chance.randint(1, 4), configs),
+        Topic("alpha", rng.randint(1, 4), configs),
         Topic("beta", 1, {"compression.type": "gzip", "retention.ms": "-1", "segment.index.bytes": "4096"}),
     ]
-    if chance.random() < 0.5:
+    if rng.random() < 0.5:
         topics.append(Topic("fleeting", 1, forgetful))
-    if chance.random() < 0.5:
+    if rng.random() < 0.5:
         few = {"retention.ms": "-1", "segment.index.bytes": "4096", "file.delete.delay.ms": "1000"}
         topics.append(Topic("mortal", 2, few, mortal=True))
     return topics
 
 
-def settings_of(chance: random.Random) -> dict[str, str]:
+def settings_of(rng: random.Random) -> dict[str, str]:
     """Of every broker of a world."""
     settings = {
         "log.retention.check.interval.ms": "5000",
@@ -252,11 +250,11 @@ def settings_of(chance: random.Random) -> dict[str, str]:
         "log.index.size.max.bytes": "4096",  # indexes are as long as they may get while a segment is written
         "offsets.topic.num.partitions": "3",
         "offsets.retention.check.interval.ms": "3600000",  # empty groups stay: their generations count on
-        "group.initial.rebalance.delay.ms": chance.choice(("0", "1000")),
+        "group.initial.rebalance.delay.ms": rng.choice(("0", "1000")),
         "producer.id.expiration.ms": "2147483647",  # the wall clock jumps: who sleeps for a day is forgotten
     }
-    if chance.random() < 0.5:
+    if rng.random() < 0.5:
         settings["log.flush.interval.ms"] = "2000"
-    if chance.random() < 0.4:
+    if rng.random() < 0.4:
         settings["log.dirs"] = f"{LOG_DIR},{OTHER_LOG_DIR}"
     return settings

@@ -118,7 +118,7 @@ class ProducerActor(Mapper):
             self._deed = self._begin()
         return self._deed
 
-    def _heed(self, code: ErrorCode, answer: Message) -> None:
+    def _handle_changes(self, code: ErrorCode, answer: Message) -> None:
         api = type(answer).__name__.removesuffix("Response")
         self.note(f"is told {code.name} by {api}")
         if code in GONE or code not in WAIT:

@@ -125,24 +125,24 @@ class Transactor(Reader):
         many = self.checks.catalogue.count
         places = [(topic.name, index) for topic in self.writes_to for index in range(many(topic))]
         deed = self._begin()
-        chosen = self.chance.sample(places, self.chance.randint(1, min(3, len(places))))
+        chosen = self.rng.sample(places, self.rng.randint(1, min(3, len(places))))
         yield from self._add(chosen)
-        for where in self.chance.choices(chosen, k=self.chance.randint(1, 5)):
-            yield from self._write(deed, where, self._values(self.chance.randint(1, 3)))
-            if self.chance.random() < 0.1:
+        for where in self.rng.choices(chosen, k=self.rng.randint(1, 5)):
+            yield from self._write(deed, where, self._values(self.rng.randint(1, 3)))
+            if self.rng.random() < 0.1:
                 yield from self.pause(2_000)
-        if self.restless and self.chance.random() < self.leaves:
+        if self.restless and self.rng.random() < self.leaves:
             self.note(f"walks away from {deed}")
-            yield Sleep(self.chance.randrange(3 * self.timeout_ms))
+            yield Sleep(self.rng.randrange(3 * self.timeout_ms))
             raise Impatient
-        yield from self._end(deed, commit=self.chance.random() < 0.75)
+        yield from self._end(deed, commit=self.rng.random() < 0.75)
 
     def _begin(self) -> Deed:
         self.made += 1
         return self.ledger.begin(f"{self.name}/{self.made}")
 
     def _values(self, count: int) -> list[bytes]:
-        return [b"%s/%d.%d" % (self.name.encode(), self.made, self.chance.randrange(1 << 40)) for _ in range(count)]
+        return [b"%s/%d.%d" % (self.name.encode(), self.made, self.rng.randrange(1 << 40)) for _ in range(count)]
 
     # ---- requests
 
@@ -162,7 +162,7 @@ class Transactor(Reader):
                     if code in UNKNOWN_THERE and (was_shadowed or self._is_shadowed()):
                         self._coordinators.pop(key)
                         raise Impatient
-                    self._heed(code, answer)
+                    self._handle_changes(code, answer)
                     if code in MOVED:
                         self._coordinators.pop(key, None)
             except Lost as lost:
@@ -171,7 +171,7 @@ class Transactor(Reader):
             yield from self.pause(300)
         raise Impatient
 
-    def _heed(self, code: ErrorCode, answer: Message) -> None:
+    def _handle_changes(self, code: ErrorCode, answer: Message) -> None:
         """Go on asking, or not. Raises: Fenced, Broken."""
         self.note(f"{type(answer).__name__}: {code.name}")
         if code in GONE or (self.raises and code is ErrorCode.INVALID_TXN_STATE and type(answer) is EndTxnResponse):
@@ -274,7 +274,7 @@ class Transactor(Reader):
                         raise Impatient  # it lacks what came before; as a client of Kafka, abort
                     if code in UNKNOWN_THERE and (was_shadowed or self._is_shadowed()):
                         raise Impatient
-                    self._heed(code, answer)
+                    self._handle_changes(code, answer)
             except Lost as lost:
                 self.note(f"lost an answer: {lost.why}")
             self.misled(where)
@@ -370,12 +370,12 @@ class Mapper(Transactor):
         targets: dict[Where, list[bytes]] = {}
         for each in inputs:
             value = b"%s of %d" % (self._values(1)[0], each.offset)
-            targets.setdefault(self.chance.choice(places), []).append(value)
+            targets.setdefault(self.rng.choice(places), []).append(value)
         yield from self._add(list(targets))
         for where, values in targets.items():
             yield from self._write(deed, where, values)
         yield from self._commit_offset(inputs[-1].offset + 1)
-        commit = not self.restless or self.chance.random() < 0.85
+        commit = not self.restless or self.rng.random() < 0.85
         yield from self._end(deed, commit=commit)
         if not commit:
             yield from self.prepare()

@@ -67,7 +67,7 @@ class World:
         self._at_once = 0  # events since time last moved on
         self._hash = hashlib.blake2b(digest_size=16)
 
-    def chance(self, name: str) -> random.Random:
+    def rng(self, name: str) -> random.Random:
         """A random generator for the user of this name: a new client does not shift the luck of the others."""
         return random.Random(f"{self.seed}/{name}")
 

@@ -430,8 +430,8 @@ def _forget_transactional_ids(node: Node) -> bool:
     runtime, now_ms = node.broker.transaction_runtime, node.broker.clock.now_ms()
     for shard in runtime.shards.values():
         if not shard.loading:
-            turn = shard.turn(now_ms)
-            shard.forget(turn, unused_for_ms=0)
-            runtime.carry_out(turn.effects, now_ms)
+            operation = shard.operation(now_ms)
+            shard.forget(operation, unused_for_ms=0)
+            runtime.carry_out(operation.effects, now_ms)
     node.server.settle()
     return not any(shard.loading or shard.transactions for shard in runtime.shards.values())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kbroker.coordinator import Caller, Effect, Runtime, Turn
+from kbroker.coordinator import Caller, Effect, Operation, Runtime
 from kbroker.txn import Producer
 from kbroker.txn.shard import TransactionShard, WriteMarkers
 from kbroker.txn.state import DEAD, State, TopicPartition, Transaction
@@ -58,14 +58,14 @@ class TransactionCoordinator:
             return InitProducerIdResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)
 
         shard = self.runtime.find(name)
-        turn = _turn(shard, now_ms)
+        operation = _operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            turn.reply(caller.call, answer(shard, -1, -1))
+            operation.reply(caller.call, answer(shard, -1, -1))
         elif name not in shard.transactions and not self._has_room(caller.client_host):
-            turn.reply(caller.call, answer(ErrorCode.POLICY_VIOLATION, -1, -1))
+            operation.reply(caller.call, answer(ErrorCode.POLICY_VIOLATION, -1, -1))
         else:
-            shard.init(turn, name, asker, timeout_ms, caller, answer)
-        return turn.effects
+            shard.init(operation, name, asker, timeout_ms, caller, answer)
+        return operation.effects
 
     def add_partitions(
         self, name: str, producer: Producer, partitions: Iterable[TopicPartition], caller: Caller, now_ms: int
@@ -79,12 +79,12 @@ class TransactionCoordinator:
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
         shard = self._shard(name)
-        turn = _turn(shard, now_ms)
+        operation = _operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            turn.reply(caller.call, answer(shard))
+            operation.reply(caller.call, answer(shard))
         else:
-            shard.add_partitions(turn, name, producer, frozenset(asked), caller, answer)
-        return turn.effects
+            shard.add_partitions(operation, name, producer, frozenset(asked), caller, answer)
+        return operation.effects
 
     def add_offsets(
         self, name: str, producer: Producer, partition: TopicPartition, caller: Caller, now_ms: int
@@ -96,12 +96,12 @@ class TransactionCoordinator:
             return AddOffsetsToTxnResponse(error_code=code)
 
         shard = self._shard(name)
-        turn = _turn(shard, now_ms)
+        operation = _operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            turn.reply(caller.call, answer(shard))
+            operation.reply(caller.call, answer(shard))
         else:
-            shard.add_partitions(turn, name, producer, frozenset({partition}), caller, answer)
-        return turn.effects
+            shard.add_partitions(operation, name, producer, frozenset({partition}), caller, answer)
+        return operation.effects
 
     def end(
         self,
@@ -121,13 +121,13 @@ class TransactionCoordinator:
             return EndTxnResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)
 
         shard = self._shard(name)
-        turn = _turn(shard, now_ms)
+        operation = _operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            turn.reply(caller.call, answer(shard, -1, -1))
+            operation.reply(caller.call, answer(shard, -1, -1))
         else:
             raises = caller.version >= RAISES_SINCE
-            shard.end(turn, name, producer, caller, answer, commit=commit, raises=raises)
-        return turn.effects
+            shard.end(operation, name, producer, caller, answer, commit=commit, raises=raises)
+        return operation.effects
 
     # --- brokers
 
@@ -141,9 +141,9 @@ class TransactionCoordinator:
         shard = self.runtime.shards.get(partition)
         if shard is None or shard.loading or shard.epoch != epoch:
             return []
-        turn = shard.turn(now_ms)
-        shard.marked(turn, transaction)
-        return turn.effects
+        operation = shard.operation(now_ms)
+        shard.marked(operation, transaction)
+        return operation.effects
 
     def have_marked(self, markers: WriteMarkers, now_ms: int) -> None:
         """`marked`, and what follows from it."""
@@ -206,7 +206,7 @@ class TransactionCoordinator:
     def _has_room(self, host: str) -> bool:
         """Whether a client of this address may have an id more."""
         shards = self.runtime.shards.values()
-        return has_room(sum(len(each.transactions) for each in shards), [each.makers for each in shards], host)
+        return has_room(sum(len(each.transactions) for each in shards), [each.creators for each in shards], host)
 
     def _shard(self, name: str) -> TransactionShard | ErrorCode:
         return self.runtime.find(name) if name else ErrorCode.INVALID_REQUEST
@@ -223,8 +223,8 @@ def topic_results(codes: dict[TopicPartition, ErrorCode]) -> list[AddPartitionsT
     ]
 
 
-def _turn(shard: TransactionShard | ErrorCode, now_ms: int) -> Turn:
-    return Turn(now_ms) if isinstance(shard, ErrorCode) else shard.turn(now_ms)
+def _operation(shard: TransactionShard | ErrorCode, now_ms: int) -> Operation:
+    return Operation(now_ms) if isinstance(shard, ErrorCode) else shard.operation(now_ms)
 
 
 def _for_version(code: ErrorCode, version: int, fenced_since: int) -> ErrorCode:

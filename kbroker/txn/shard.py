@@ -1,7 +1,7 @@
 """The transactions of one partition of __transaction_state: every operation on them, replay, and unloading.
 
 The coordinator (coordinator.py) has already found this shard for the transactional id. An operation asks rules.py for
-what is known next, writes it through its turn, and is answered when that is committed. A decided outcome leaves as
+what is known next, writes it through its operation, and is answered when that is committed. A decided outcome leaves as
 `WriteMarkers` once it is committed, and again when the partition is loaded; `marked` is told when all partitions have
 their marker. While something of an id is not committed, others are told CONCURRENT_TRANSACTIONS; but
 COORDINATOR_NOT_AVAILABLE where the log takes nothing, as while too few replicas are in sync, or has not got on for as
@@ -15,13 +15,13 @@ from operator import itemgetter
 
 from kbroker.config import BrokerConfig
 from kbroker.config.limits import MARKER_RETRY_MS
-from kbroker.coordinator import Caller, Shard, Store, TimerKey, Turn
+from kbroker.coordinator import Caller, Operation, Shard, Store, TimerKey
 from kbroker.coordinator.effects import Call
 from kbroker.metadata.features import TRANSACTION_VERSION, Features
 from kbroker.txn import Producer, records, rules
 from kbroker.txn.records import TransactionRecord
 from kbroker.txn.state import PREPARE_ABORT, PREPARED, RAISES, TopicPartition, Transaction
-from kbroker.txn.transactional_id_limits import Makers
+from kbroker.txn.transactional_id_limits import Creators
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import Message
 from protocol.namedtuple import NamedTuple
@@ -81,7 +81,7 @@ class TransactionShard(Shard[TransactionRecord]):
         self.transactions: dict[str, Transaction] = {}
         self._config = config
         self._features = features
-        self.makers = Makers()
+        self.creators = Creators()
         self._on_the_way: dict[str, int] = {}  # records that are not committed yet, by id
         self._overdue: set[str] = set()  # ids of those that have been waited for too long
         self._in_doubt: dict[str, int] = {}  # offsets of those that were found so while this was loading
@@ -95,7 +95,7 @@ class TransactionShard(Shard[TransactionRecord]):
 
     def init(
         self,
-        turn: Turn,
+        operation: Operation,
         name: str,
         asker: Producer | None,
         timeout_ms: int,
@@ -107,21 +107,21 @@ class TransactionShard(Shard[TransactionRecord]):
         try:
             self._check_settled(name)
             known = self.transactions.get(name)
-            after = rules.init(name, known, asker, timeout_ms, turn.now_ms, self._new_id, raises=self._raises)
+            after = rules.init(name, known, asker, timeout_ms, operation.now_ms, self._new_id, raises=self._raises)
         except KafkaError as error:
-            turn.reply(caller.call, refusal(self._refusal_code(error, name)))
+            operation.reply(caller.call, refusal(self._refusal_code(error, name)))
             return
         if after.state is not PREPARE_ABORT:
             response = answer(ErrorCode.NONE, after.producer_id, after.producer_epoch)
             is_new = name not in self.transactions
-            if self._decide(turn, after, caller.call, response, refusal) and is_new:
-                self.makers.note(name, caller.client_host)
-        elif self._decide(turn, after, caller.call, refusal(ErrorCode.CONCURRENT_TRANSACTIONS), refusal):
-            turn.happened(name, f"is taken over: the transaction of producer {after.producer_id} is aborted")
+            if self._decide(operation, after, caller.call, response, refusal) and is_new:
+                self.creators.note(name, caller.client_host)
+        elif self._decide(operation, after, caller.call, refusal(ErrorCode.CONCURRENT_TRANSACTIONS), refusal):
+            operation.event(name, f"is taken over: the transaction of producer {after.producer_id} is aborted")
 
     def add_partitions(
         self,
-        turn: Turn,
+        operation: Operation,
         name: str,
         producer: Producer,
         partitions: frozenset[TopicPartition],
@@ -131,18 +131,18 @@ class TransactionShard(Shard[TransactionRecord]):
         """AddPartitionsToTxn and AddOffsetsToTxn."""
         try:
             known = self._known(name, producer)
-            after = rules.add_partitions(known, producer, partitions, turn.now_ms)
+            after = rules.add_partitions(known, producer, partitions, operation.now_ms)
         except KafkaError as error:
-            turn.reply(caller.call, answer(self._refusal_code(error, name)))
+            operation.reply(caller.call, answer(self._refusal_code(error, name)))
             return
         if after is None:
-            turn.reply(caller.call, answer(ErrorCode.NONE))
+            operation.reply(caller.call, answer(ErrorCode.NONE))
         else:
-            self._decide(turn, after, caller.call, answer(ErrorCode.NONE), answer)
+            self._decide(operation, after, caller.call, answer(ErrorCode.NONE), answer)
 
     def end(
         self,
-        turn: Turn,
+        operation: Operation,
         name: str,
         producer: Producer,
         caller: Caller,
@@ -159,17 +159,19 @@ class TransactionShard(Shard[TransactionRecord]):
         try:
             known = self._known(name, producer)
             if raises:
-                after = rules.end_and_raise(known, producer, commit=commit, now_ms=turn.now_ms, new_id=self._new_id)
+                after = rules.end_and_raise(
+                    known, producer, commit=commit, now_ms=operation.now_ms, new_id=self._new_id
+                )
             else:
-                after = rules.end(known, producer, commit=commit, now_ms=turn.now_ms)
+                after = rules.end(known, producer, commit=commit, now_ms=operation.now_ms)
         except KafkaError as error:
-            turn.reply(caller.call, refusal(self._refusal_code(error, name)))
+            operation.reply(caller.call, refusal(self._refusal_code(error, name)))
             return
         if after is None:
             assert known is not None, name
-            turn.reply(caller.call, answer(ErrorCode.NONE, *known.goes_on_as))
+            operation.reply(caller.call, answer(ErrorCode.NONE, *known.goes_on_as))
         else:
-            self._decide(turn, after, caller.call, answer(ErrorCode.NONE, *after.goes_on_as), refusal)
+            self._decide(operation, after, caller.call, answer(ErrorCode.NONE, *after.goes_on_as), refusal)
 
     def verify(self, name: str, producer: Producer, partition: TopicPartition) -> ErrorCode:
         """Whether a partition takes part: NONE, or why not."""
@@ -179,17 +181,17 @@ class TransactionShard(Shard[TransactionRecord]):
             return self._refusal_code(error, name)
         return ErrorCode.NONE
 
-    def marked(self, turn: Turn, transaction: Transaction, *, is_retry: bool = False) -> None:
+    def marked(self, operation: Operation, transaction: Transaction, *, is_retry: bool = False) -> None:
         """Every partition of a decided transaction has its marker. is_retry: it could not be written before."""
         known = self.transactions.get(transaction.name)
         if known is None or known.state not in PREPARED or known.producer_epoch != transaction.producer_epoch:
             return  # told twice, or by a sender of an earlier leadership
-        after = rules.complete(known, turn.now_ms)
-        code = self._write(turn, after, Decided(after, None, None, _no_asker))
+        after = rules.complete(known, operation.now_ms)
+        code = self._write(operation, after, Decided(after, None, None, _no_asker))
         if code is not ErrorCode.NONE:  # decided all the same; the next leader, or the next look, writes the rest
             if not is_retry:
-                turn.happened(known.name, f"is complete, which could not be written: {code.name}")
-            turn.set_timer("complete", known.name, MARKER_RETRY_MS)
+                operation.event(known.name, f"is complete, which could not be written: {code.name}")
+            operation.set_timer("complete", known.name, MARKER_RETRY_MS)
 
     @property
     def _raises(self) -> bool:
@@ -219,53 +221,53 @@ class TransactionShard(Shard[TransactionRecord]):
         return error.code if code is ErrorCode.NONE else write_error(code)
 
     def _decide(
-        self, turn: Turn, after: Transaction, call: Call | None, response: Message | None, refusal: Answer
+        self, operation: Operation, after: Transaction, call: Call | None, response: Message | None, refusal: Answer
     ) -> bool:
         """Write what is known next; the asker is answered when it is committed. Returns: whether it is written."""
-        code = self._write(turn, after, Decided(after, call, response, refusal))
+        code = self._write(operation, after, Decided(after, call, response, refusal))
         if code is not ErrorCode.NONE and call is not None:
-            turn.reply(call, refusal(write_error(code)))
+            operation.reply(call, refusal(write_error(code)))
         return code is ErrorCode.NONE
 
-    def _write(self, turn: Turn, after: Transaction, note: Decided) -> ErrorCode:
-        after = after._replace(updated_ms=turn.wall_ms)  # whether it is old may be for a later process to say
-        note = note._replace(transaction=after, written_ms=turn.now_ms)
-        code = turn.write([TransactionRecord(after.name, after)], note)
+    def _write(self, operation: Operation, after: Transaction, note: Decided) -> ErrorCode:
+        after = after._replace(updated_ms=operation.wall_ms)  # whether it is old may be for a later process to say
+        note = note._replace(transaction=after, written_ms=operation.now_ms)
+        code = operation.write([TransactionRecord(after.name, after)], note)
         if code is ErrorCode.NONE:
             self._on_the_way[after.name] = self._on_the_way.get(after.name, 0) + 1
         return code
 
     # --- time
 
-    def timer(self, turn: Turn, key: TimerKey) -> None:
+    def timer(self, operation: Operation, key: TimerKey) -> None:
         """See Shard.timer."""
         if key.kind == "overdue":
-            self._abort_overdue(turn)
+            self._abort_overdue(operation)
         elif key.kind == "expiry":
-            self._forget_old(turn)
+            self._forget_old(operation)
         else:
             assert key.kind == "complete", key
             known = self.transactions.get(key.name)
             if known is not None and known.state in PREPARED:
-                self.marked(turn, known, is_retry=True)  # the partitions have their markers already
+                self.marked(operation, known, is_retry=True)  # the partitions have their markers already
 
-    def _abort_overdue(self, turn: Turn) -> None:
-        turn.set_timer("overdue", "", self._config().transaction_abort_timed_out_transaction_cleanup_interval_ms)
-        self._give_up(turn)
-        for known in [each for each in self.transactions.values() if rules.is_overdue(each, turn.now_ms)]:
+    def _abort_overdue(self, operation: Operation) -> None:
+        operation.set_timer("overdue", "", self._config().transaction_abort_timed_out_transaction_cleanup_interval_ms)
+        self._give_up(operation)
+        for known in [each for each in self.transactions.values() if rules.is_overdue(each, operation.now_ms)]:
             if known.name in self._on_the_way:
                 continue
             try:
                 if self._raises:
-                    after = rules.fence_and_raise(known, turn.now_ms, self._new_id)
+                    after = rules.fence_and_raise(known, operation.now_ms, self._new_id)
                 else:
-                    after = rules.fence(known, turn.now_ms)
+                    after = rules.fence(known, operation.now_ms)
             except KafkaError:
                 continue  # there is no producer id at the moment: at the next look
-            if self._decide(turn, after, None, None, _no_asker):
-                turn.happened(known.name, f"is aborted: open for longer than its {known.timeout_ms} ms")
+            if self._decide(operation, after, None, None, _no_asker):
+                operation.event(known.name, f"is aborted: open for longer than its {known.timeout_ms} ms")
 
-    def _give_up(self, turn: Turn) -> None:
+    def _give_up(self, operation: Operation) -> None:
         """Answer calls that wait too long for replicas, or while too few are in sync: the outcome is not known.
 
         What was written stays in the log: it counts once it is committed, and nothing follows it before.
@@ -273,48 +275,48 @@ class TransactionShard(Shard[TransactionRecord]):
         code = self._store.append_error(self.partition)
         for at, (end, note) in enumerate(self.waiting):
             assert isinstance(note, Decided), note
-            is_overdue = note.written_ms + note.transaction.timeout_ms <= turn.now_ms
+            is_overdue = note.written_ms + note.transaction.timeout_ms <= operation.now_ms
             if is_overdue:
                 self._overdue.add(note.transaction.name)
             if note.call is not None and (is_overdue or code is not ErrorCode.NONE):
-                turn.happened(note.transaction.name, "still waits for its record to be on all in-sync replicas")
-                self.abandoned(turn, note, ErrorCode.REQUEST_TIMED_OUT if code is ErrorCode.NONE else code)
+                operation.event(note.transaction.name, "still waits for its record to be on all in-sync replicas")
+                self.abandoned(operation, note, ErrorCode.REQUEST_TIMED_OUT if code is ErrorCode.NONE else code)
                 self.waiting[at] = end, note._replace(call=None)
 
-    def _forget_old(self, turn: Turn) -> None:
+    def _forget_old(self, operation: Operation) -> None:
         config = self._config()
-        turn.set_timer("expiry", "", config.transaction_remove_expired_transaction_cleanup_interval_ms)
-        self.forget(turn, unused_for_ms=config.transactional_id_expiration_ms)
+        operation.set_timer("expiry", "", config.transaction_remove_expired_transaction_cleanup_interval_ms)
+        self.forget(operation, unused_for_ms=config.transactional_id_expiration_ms)
 
-    def forget(self, turn: Turn, *, unused_for_ms: int) -> None:
+    def forget(self, operation: Operation, *, unused_for_ms: int) -> None:
         """Write tombstones for the ids at rest that were not used for so long."""
         old = [
             each.name
             for each in self.transactions.values()
-            if rules.is_old(each, turn.wall_ms, unused_for_ms) and each.name not in self._on_the_way
+            if rules.is_old(each, operation.wall_ms, unused_for_ms) and each.name not in self._on_the_way
         ]
         for at in range(0, len(old), TOMBSTONES_PER_BATCH):
             names = old[at : at + TOMBSTONES_PER_BATCH]
-            if turn.write([TransactionRecord(name, None) for name in names], None) is ErrorCode.NONE:
+            if operation.write([TransactionRecord(name, None) for name in names], None) is ErrorCode.NONE:
                 for name in names:
-                    turn.happened(name, f"is forgotten: unused for {unused_for_ms} ms")
+                    operation.event(name, f"is forgotten: unused for {unused_for_ms} ms")
 
     # --- what has been written
 
-    def committed(self, turn: Turn, note: object) -> None:
+    def committed(self, operation: Operation, note: object) -> None:
         """See Shard.committed."""
         assert isinstance(note, Decided), note
         self._settle(note.transaction.name)
         if note.call is not None and note.response is not None:
-            turn.reply(note.call, note.response)
+            operation.reply(note.call, note.response)
         if note.transaction.state in PREPARED:
-            self._have_marked(turn, note.transaction)
+            self._have_marked(operation, note.transaction)
 
-    def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
+    def abandoned(self, operation: Operation, note: object, code: ErrorCode) -> None:
         """See Shard.abandoned."""
         assert isinstance(note, Decided), note
         if note.call is not None:
-            turn.reply(note.call, note.refusal(write_error(code)))
+            operation.reply(note.call, note.refusal(write_error(code)))
 
     def passed(self) -> None:
         """See Shard.passed: nothing is kept apart here but what `_on_the_way` counts."""
@@ -326,8 +328,8 @@ class TransactionShard(Shard[TransactionRecord]):
         else:
             self._overdue.discard(name)
 
-    def _have_marked(self, turn: Turn, transaction: Transaction) -> None:
-        turn.carry(WriteMarkers(self.partition, self.epoch, transaction))
+    def _have_marked(self, operation: Operation, transaction: Transaction) -> None:
+        operation.forward(WriteMarkers(self.partition, self.epoch, transaction))
 
     # --- replay
 
@@ -337,14 +339,14 @@ class TransactionShard(Shard[TransactionRecord]):
             self._in_doubt[record.name] = record_offset
         if record.transaction is None:
             self.transactions.pop(record.name, None)
-            self.makers.forget(record.name)
+            self.creators.forget(record.name)
         else:
             self.transactions[record.name] = record.transaction
 
     def replay_marker(self, producer_id: int, *, commit: bool, record_offset: int) -> None:
         """See Shard.replay_marker: this topic is never written to in a transaction."""
 
-    def loaded(self, turn: Turn) -> None:
+    def loaded(self, operation: Operation) -> None:
         """See Shard.loaded. What had been decided is told to the partitions again: they may have heard of it or not.
 
         Not before it is committed, for a leader that does not have it may come yet, and decide otherwise.
@@ -353,24 +355,24 @@ class TransactionShard(Shard[TransactionRecord]):
         for name, record_offset in sorted(self._in_doubt.items(), key=itemgetter(1)):
             if record_offset >= self.high_watermark and name in self.transactions:
                 self._on_the_way[name] = 1
-                note = Decided(self.transactions[name], None, None, _no_asker, turn.now_ms)
+                note = Decided(self.transactions[name], None, None, _no_asker, operation.now_ms)
                 self.waiting.append((record_offset + 1, note))
         self._in_doubt.clear()
         for known in self.transactions.values():
             if known.state in PREPARED and known.name not in self._on_the_way:
-                self._have_marked(turn, known)
-        turn.set_timer("overdue", "", config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
-        turn.set_timer("expiry", "", config.transaction_remove_expired_transaction_cleanup_interval_ms)
+                self._have_marked(operation, known)
+        operation.set_timer("overdue", "", config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
+        operation.set_timer("expiry", "", config.transaction_remove_expired_transaction_cleanup_interval_ms)
 
-    def unload(self, turn: Turn) -> None:
+    def unload(self, operation: Operation) -> None:
         """See Shard.unload."""
-        turn.cancel_timer("overdue", "")
-        turn.cancel_timer("expiry", "")
+        operation.cancel_timer("overdue", "")
+        operation.cancel_timer("expiry", "")
         for known in self.transactions.values():
             if known.state in PREPARED:
-                turn.cancel_timer("complete", known.name)
+                operation.cancel_timer("complete", known.name)
         self.transactions.clear()
-        self.makers.clear()
+        self.creators.clear()
         self._on_the_way.clear()
         self._overdue.clear()
         self._in_doubt.clear()

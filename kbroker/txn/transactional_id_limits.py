@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from kbroker.config.limits import TRANSACTIONAL_IDS
 
 
-class Makers:
+class Creators:
     """Those of one shard's ids. by_host: how many each has; an address without any is not in it."""
 
     __slots__ = ("_host_of", "by_host")
@@ -42,13 +42,13 @@ class Makers:
         self.by_host.clear()
 
 
-def has_room(held: int, makers: Sequence[Makers], host: str) -> bool:
+def has_room(held: int, creators: Sequence[Creators], host: str) -> bool:
     """Whether a client of this address may have one more: where there are too many, it has fewer than the average.
 
-    held: ids in all. makers: of all of them.
+    held: ids in all. creators: of all of them.
     """
     if held < TRANSACTIONAL_IDS:
         return True
-    known = sum(each.by_host.total() for each in makers)
-    hosts = len({host for each in makers for host in each.by_host}) + (held > known)
-    return hosts * sum(each.by_host[host] for each in makers) < held
+    known = sum(each.by_host.total() for each in creators)
+    hosts = len({host for each in creators for host in each.by_host}) + (held > known)
+    return hosts * sum(each.by_host[host] for each in creators) < held

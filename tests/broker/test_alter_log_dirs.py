@@ -310,7 +310,7 @@ def test_the_groups_partition_moves_under_its_coordinator() -> None:
 def crash_while_moving(at: int, seed: int, *, power_loss: bool) -> bool:
     """Stop at the n-th change of the disk, and start again: what was acknowledged is there. Returns: if it stopped."""
     world = two_directories(log_flush_interval_messages="1", log_segment_bytes="400", log_segment_delete_delay_ms="0")
-    world.disk._chance.seed(seed)
+    world.disk._rng.seed(seed)
     world.create("t")
     written(world, *(b"v%d" % each * 30 for each in range(8)))
     _, other = home_and_other(world)

@@ -58,7 +58,7 @@ class Leader:
 
     def propose(self, *isr: int) -> None:
         self.partition.proposal = Proposal(isr, 0, self.partition.partition_epoch, -1)
-        self._heed(InSyncProposed(self.partition))
+        self._handle_changes(InSyncProposed(self.partition))
 
     def answer(self, event: AlterPartition, *isr: int, partition_epoch: int) -> None:
         result = AlterPartitionResult(
@@ -79,9 +79,9 @@ class Leader:
 
     def _answer(self, event: AlterPartition, response: AlterPartitionResponse) -> None:
         event.done(response)
-        self._heed(self.told.pop())
+        self._handle_changes(self.told.pop())
 
-    def _heed(self, fact: Any) -> None:
+    def _handle_changes(self, fact: Any) -> None:
         self.changes.handlers[type(fact)](fact, self.world.clock.now_ms())
 
     def wait(self) -> None:
@@ -141,7 +141,7 @@ def test_refusals_of_many_partitions_are_one_line(caplog: pytest.LogCaptureFixtu
     leader.propose(ME)
     for partition in partitions:
         partition.proposal = Proposal((ME, ONE), 0, 0, -1)
-        leader._heed(InSyncProposed(partition))
+        leader._handle_changes(InSyncProposed(partition))
     leader.refuse(leader.asked[0])  # as a whole: all are asked again together
     leader.wait()
     results = [
@@ -168,7 +168,7 @@ def test_many_proposals_are_asked_for_in_several_requests(monkeypatch: pytest.Mo
     for index in range(1, 5):
         partition = leader.world.partition("p", index)
         partition.proposal = Proposal((ME, ONE), 0, 0, -1)
-        leader._heed(InSyncProposed(partition))
+        leader._handle_changes(InSyncProposed(partition))
     leader.answer(leader.asked[0], ME, partition_epoch=1)
     leader.refuse(leader.asked[1])  # these wait again, with the others
     leader.wait()

@@ -47,8 +47,8 @@ def hosts(connection: Connection, data: bytes) -> list[str]:
     return [each.decode().brokers[0].host for each in connection.feed(memoryview(data))]
 
 
-def pieces(data: bytes, chance: Random) -> list[bytes]:
-    cuts = sorted({0, len(data), *(chance.randrange(len(data)) for _ in range(5))})
+def pieces(data: bytes, rng: Random) -> list[bytes]:
+    cuts = sorted({0, len(data), *(rng.randrange(len(data)) for _ in range(5))})
     return [data[first:last] for first, last in pairwise(cuts)]
 
 
@@ -199,14 +199,14 @@ def test_an_end_between_answers_is_an_end() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_random_bytes_raise_nothing_else(seed: int) -> None:
-    chance = Random(seed)
+    rng = Random(seed)
     connection = Connection("me", most_frame_bytes=10_000)
     connection.negotiate("test", "1")
-    data = bytearray(answer(SERVED, 3, 1) + chance.randbytes(40))
-    for _ in range(chance.randrange(4)):
-        data[chance.randrange(len(data))] = chance.randrange(256)
+    data = bytearray(answer(SERVED, 3, 1) + rng.randbytes(40))
+    for _ in range(rng.randrange(4)):
+        data[rng.randrange(len(data))] = rng.randrange(256)
     try:
-        for piece in pieces(bytes(data), chance):
+        for piece in pieces(bytes(data), rng):
             connection.feed(memoryview(piece))
     except ProtocolError:
         assert connection.state is State.CLOSED

@@ -94,7 +94,7 @@ class Node(Machine):
     def _assemble(self) -> Broker:
         configs, facts = Configs(BrokerLayers(static=self._static)), FactQueue()
         parts = Surroundings(
-            self.disk, self.clock, SimRandom(self.chance.randrange(1 << 62)), Scheduler(self.world.now_ms)
+            self.disk, self.clock, SimRandom(self.rng.randrange(1 << 62)), Scheduler(self.world.now_ms)
         )
         own = {"broker_id": self.id, "cluster_id": self._cluster_id}
         logs = load_logs(facts, configs, configs.broker.log_dirs, parts, **own)  # type: ignore[arg-type]

@@ -42,10 +42,10 @@ class Swarm:
     """A cluster that does one small thing at a time."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.cluster = Cluster(*BROKERS, log_dirs="/data,/more")  # of which one may fail
         self.cluster.net.delay_ms = (0, MOST_DELAY_MS)
-        self.cluster.ensemble.delay_ms = lambda: self.chance.randint(0, MOST_DELAY_MS)
+        self.cluster.ensemble.delay_ms = lambda: self.rng.randint(0, MOST_DELAY_MS)
         self.leaving: set[int] = set()  # brokers that said they are about to stop
         self.epochs: dict[int, set[int]] = {}  # brokers that were controller, by epoch
 
@@ -55,7 +55,7 @@ class Swarm:
         moves += [self.expire, self.shut_down, self.fail_disk, self.reassign, self.reassign]
         moves += [self.reassign, self.reassign, self.catch_up, self.catch_up]
         for _ in range(STEPS):
-            self.chance.choice(moves)()
+            self.rng.choice(moves)()
             self.note_epochs()
         for broker in self.leaving & self.cluster.nodes.keys():
             self.end(broker)
@@ -69,38 +69,38 @@ class Swarm:
 
     def node(self) -> Node | None:
         nodes = list(self.cluster.nodes.values())
-        return self.chance.choice(nodes) if nodes else None
+        return self.rng.choice(nodes) if nodes else None
 
     # -- what happens
 
     def step(self) -> None:
         """The next things that are under way, a controller's request or what a broker makes of it among them."""
-        for _ in range(self.chance.randint(1, 10)):
+        for _ in range(self.rng.randint(1, 10)):
             self.cluster.world.step()
 
     def create(self) -> None:
         node = self.node()
         if node:
-            factor = self.chance.randint(1, 3)
-            topic = NewTopic(self.chance.choice(TOPIC_NAMES), self.chance.randint(1, 3), factor, {}, {})
+            factor = self.rng.randint(1, 3)
+            topic = NewTopic(self.rng.choice(TOPIC_NAMES), self.rng.randint(1, 3), factor, {}, {})
             node.plane.admin.create([topic], validate_only=False)
 
     def grow(self) -> None:
         node = self.node()
         if node:
-            growth = Growth(self.chance.choice(TOPIC_NAMES), self.chance.randint(2, 6), None)
+            growth = Growth(self.rng.choice(TOPIC_NAMES), self.rng.randint(2, 6), None)
             node.plane.admin.grow([growth], validate_only=False)
 
     def delete(self) -> None:
         node = self.node()
         if node:
-            node.plane.admin.delete([self.chance.choice(TOPIC_NAMES)])
+            node.plane.admin.delete([self.rng.choice(TOPIC_NAMES)])
 
     def elect(self) -> None:
         node = self.node()
         if node:
-            kind = self.chance.choice(list(ElectionType))
-            wanted = ElectLeaders(((self.chance.choice(TOPIC_NAMES), 0),), kind, lambda codes, changed: None)
+            kind = self.rng.choice(list(ElectionType))
+            wanted = ElectLeaders(((self.rng.choice(TOPIC_NAMES), 0),), kind, lambda codes, changed: None)
             node.plane.controller.put(wanted)
 
     def reassign(self) -> None:
@@ -109,8 +109,8 @@ class Swarm:
             epoch = node.plane.controller.epoch
             known = list(epoch.context.all_partitions()) if epoch is not None else []
             if known:
-                target = tuple(self.chance.sample(BROKERS, self.chance.randint(1, 3)))
-                targets = {self.chance.choice(known): self.chance.choice([target, target, None])}
+                target = tuple(self.rng.sample(BROKERS, self.rng.randint(1, 3)))
+                targets = {self.rng.choice(known): self.rng.choice([target, target, None])}
                 node.plane.controller.put(Reassign(targets, lambda outcomes: None))
 
     def catch_up(self) -> None:
@@ -154,7 +154,7 @@ class Swarm:
         self.cluster.ensemble.end_session(session)
 
     def start(self) -> None:
-        broker = self.chance.choice(BROKERS)
+        broker = self.rng.choice(BROKERS)
         if broker not in self.cluster.nodes:
             self.boot(broker)
 
@@ -173,7 +173,7 @@ class Swarm:
     def shut_down(self) -> None:
         node = self.node()
         if node:
-            target = self.chance.choice(BROKERS)
+            target = self.rng.choice(BROKERS)
             self.leaving.add(target)
             node.plane.controller.put(ShutDown(target, -1, lambda code, left: None))
 

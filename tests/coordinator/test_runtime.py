@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
-from kbroker.coordinator import Happened, KeyValue, Reply, Runtime, Shard, TimerKey, Turn
+from kbroker.coordinator import CoordinatorEvent, KeyValue, Operation, Reply, Runtime, Shard, TimerKey
 from kbroker.coordinator.effects import SetTimer, Written
 from kbroker.metadata.cache import MetadataDelta
 from kbroker.timing import Scheduler
@@ -53,41 +53,41 @@ class Counter(Shard[str]):
     def passed(self) -> None:
         self.seen_committed = self.high_watermark
 
-    def committed(self, turn: Turn, note: object) -> None:
+    def committed(self, operation: Operation, note: object) -> None:
         self.told.append((note, "committed"))
-        turn.reply(note, HeartbeatResponse(error_code=0))
+        operation.reply(note, HeartbeatResponse(error_code=0))
 
-    def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
-        turn.reply(note, HeartbeatResponse(error_code=code))
+    def abandoned(self, operation: Operation, note: object, code: ErrorCode) -> None:
+        operation.reply(note, HeartbeatResponse(error_code=code))
 
-    def loaded(self, turn: Turn) -> None:
-        turn.set_timer("tick", "", 10)
+    def loaded(self, operation: Operation) -> None:
+        operation.set_timer("tick", "", 10)
 
-    def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:
+    def new_metadata_image(self, operation: Operation, delta: MetadataDelta) -> None:
         assert not self.loading
         self.news += delta.topics
 
-    def unload(self, turn: Turn) -> None:
-        turn.cancel_timer("tick", "")
+    def unload(self, operation: Operation) -> None:
+        operation.cancel_timer("tick", "")
 
-    def timer(self, turn: Turn, key: TimerKey) -> None:
-        turn.write([key.kind], None)
+    def timer(self, operation: Operation, key: TimerKey) -> None:
+        operation.write([key.kind], None)
 
 
 class House:
-    """A runtime that leads partition 0. answers: in order, (call, error code). happened: what it told the log."""
+    """A runtime that leads partition 0. answers: in order, (call, error code). event: what it told the log."""
 
     def __init__(self, partitions: int = 1) -> None:
         self.store = MemoryStore()
         self.answers: list[tuple[Hashable, int]] = []
-        self.happened: list[Happened] = []
+        self.event: list[CoordinatorEvent] = []
         self.scheduler = Scheduler()
         self.runtime: Runtime[Counter] = Runtime(
             "t",
             self.store,
             lambda *where: Counter(*where, self.store),
             self._answer,
-            self.happened.append,
+            self.event.append,
             self.scheduler,
         )
         self.runtime.resize(partitions)
@@ -104,9 +104,9 @@ class House:
         return self.runtime.shards[0]
 
     def write(self, word: str, note: object | None = None) -> ErrorCode:
-        turn = self.runtime.shards[0].turn(0)
-        code = turn.write([word], note)
-        self.runtime.carry_out(turn.effects, 0)
+        operation = self.runtime.shards[0].operation(0)
+        code = operation.write([word], note)
+        self.runtime.carry_out(operation.effects, 0)
         return code
 
 
@@ -207,19 +207,19 @@ def test_timer_of_a_shard_goes_with_it() -> None:
 def test_timer_that_is_cancelled_does_not_ring() -> None:
     house = House()
     shard = house.serve()
-    turn = shard.turn(0)
-    turn.cancel_timer("tick", "")
-    house.runtime.carry_out(turn.effects, 0)
+    operation = shard.operation(0)
+    operation.cancel_timer("tick", "")
+    house.runtime.carry_out(operation.effects, 0)
     house.scheduler.ring(10)
     assert (shard.words, house.scheduler.next_ms) == ([], None)
 
 
 def test_what_an_operator_wants_to_know_is_told() -> None:
     house = House()
-    turn = house.serve().turn(0)
-    turn.happened("g", "is empty", is_detail=True)
-    house.runtime.carry_out(turn.effects, 0)
-    assert house.happened == [Happened("g", "is empty", True)]
+    operation = house.serve().operation(0)
+    operation.event("g", "is empty", is_detail=True)
+    house.runtime.carry_out(operation.effects, 0)
+    assert house.event == [CoordinatorEvent("g", "is empty", True)]
 
 
 def test_those_who_wait_are_sent_away_when_the_partition_is_led_anew() -> None:
@@ -474,13 +474,13 @@ def test_a_turn_tells_of_what_it_has_written_only_if_somebody_waits_for_it() -> 
     effects = []
     for note, refusal in ((None, None), ("call", ErrorCode.NOT_ENOUGH_REPLICAS), ("call", None)):
         house.store.refuse = refusal
-        turn = shard.turn(0)
-        turn.write(["a"], note)
-        effects.append(turn.effects)
+        operation = shard.operation(0)
+        operation.write(["a"], note)
+        effects.append(operation.effects)
     assert effects == [[], [], [Written(0)]]
 
 
 def test_a_turn_without_a_writer_is_of_no_partition() -> None:
-    turn = Turn(5)
-    turn.set_timer("tick", "", 10)
-    assert turn.effects == [SetTimer(TimerKey("tick", -1, "", ""), 15)]
+    operation = Operation(5)
+    operation.set_timer("tick", "", 10)
+    assert operation.effects == [SetTimer(TimerKey("tick", -1, "", ""), 15)]

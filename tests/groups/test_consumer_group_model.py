@@ -393,9 +393,9 @@ class MixedGroup(RuleBasedStateMachine):
             if client.waits_for is not None and client.waits_for in self.world.replies:
                 answer = self.world.replies[client.waits_for]
                 client.waits_for = None
-                self.heed(client, answer)
+                self.handle_changes(client, answer)
 
-    def heed(self, client: Client, answer: Message) -> None:
+    def handle_changes(self, client: Client, answer: Message) -> None:
         if isinstance(answer, OffsetCommitResponse):
             for each in answer.topics[0].partitions:
                 if each.error_code == ErrorCode.NONE and each.partition_index in client.reads:

@@ -190,7 +190,7 @@ class Stage:
                 client.group = word
         client.said |= dict(word.split("=", 1) for word in words if "=" in word)
         if not client.member_id:
-            client.member_id = f"{client.name}-{uuid.UUID(bytes=self.world.chance.token(16))}"
+            client.member_id = f"{client.name}-{uuid.UUID(bytes=self.world.rng.token(16))}"
         client.may_own = {}
         said = client.said
         topics = said.get("topics", "" if "regex" in said else "t")

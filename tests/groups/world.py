@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 
 from kbroker.config import BrokerConfig, BrokerLayers, Given, resolve_broker
-from kbroker.coordinator import Caller, Effect, Happened, Reply, Runtime
+from kbroker.coordinator import Caller, CoordinatorEvent, Effect, Reply, Runtime
 from kbroker.coordinator.loading import replay_batches
 from kbroker.groups.coordinator import GroupCoordinator
 from kbroker.groups.kinds import Surroundings
@@ -59,7 +59,7 @@ class World:
 
     def __init__(self, config: BrokerConfig | None = None, seed: int = 1) -> None:
         self.config = config or config_of()
-        self.chance = SeededChance(seed)
+        self.rng = SeededChance(seed)
         self.image = MetadataCache()
         self.group_configs: dict[str, dict[str, str]] = {}
         self._topic_ids: dict[str, bytes] = {}
@@ -82,7 +82,7 @@ class World:
         )
 
         around = Surroundings(
-            self.config, self.chance, memory, self.image, lambda group: self.group_configs.get(group, {})
+            self.config, self.rng, memory, self.image, lambda group: self.group_configs.get(group, {})
         )
 
         def make(partition: int, epoch: int) -> GroupShard:
@@ -90,7 +90,7 @@ class World:
 
         self.scheduler = Scheduler(self.now_ms)
         self.runtime: Runtime[GroupShard] = Runtime(
-            "__consumer_offsets", self.store, make, self._reply, self._happened, self.scheduler
+            "__consumer_offsets", self.store, make, self._reply, self._log_event, self.scheduler
         )
         self.runtime.resize(1)
         self.runtime.give = at_once
@@ -154,8 +154,8 @@ class World:
         self.replies[reply.call] = reply.response
         self.observe()
 
-    def _happened(self, happened: Happened) -> None:
-        self.lines.append(f"{happened.name} {happened.what}")
+    def _log_event(self, event: CoordinatorEvent) -> None:
+        self.lines.append(f"{event.name} {event.what}")
 
     # --- the log
 

@@ -28,37 +28,37 @@ _LETTERS = ("a", "b", "ab", "*", "ä", "𝄞", ".")
 Question = tuple[str, str, Operation, ResourceType, str | None]
 
 
-def _name(chance: random.Random) -> str:
-    return "".join(chance.choice(_LETTERS) for _ in range(chance.randint(1, 3)))
+def _name(rng: random.Random) -> str:
+    return "".join(rng.choice(_LETTERS) for _ in range(rng.randint(1, 3)))
 
 
-def _rules(chance: random.Random) -> list[tuple[Pattern, Rule]]:
+def _rules(rng: random.Random) -> list[tuple[Pattern, Rule]]:
     return [
         (
             Pattern(
-                chance.choice((ResourceType.TOPIC, ResourceType.TOPIC, *ResourceType)),
-                _name(chance),
-                chance.choice((PatternType.LITERAL, PatternType.PREFIXED)),
+                rng.choice((ResourceType.TOPIC, ResourceType.TOPIC, *ResourceType)),
+                _name(rng),
+                rng.choice((PatternType.LITERAL, PatternType.PREFIXED)),
             ),
             Rule(
-                chance.choice(_PRINCIPALS),
-                chance.choice(("*", "*", *map(java_host, _HOSTS))),
-                chance.choice((2, *Operation)),
-                chance.choice((Permission.ALLOW, Permission.ALLOW, Permission.DENY)),
+                rng.choice(_PRINCIPALS),
+                rng.choice(("*", "*", *map(java_host, _HOSTS))),
+                rng.choice((2, *Operation)),
+                rng.choice((Permission.ALLOW, Permission.ALLOW, Permission.DENY)),
             ),
         )
-        for _ in range(chance.choice((0, 1, 3, 10, 40)))
+        for _ in range(rng.choice((0, 1, 3, 10, 40)))
     ]
 
 
-def _questions(chance: random.Random) -> list[Question]:
+def _questions(rng: random.Random) -> list[Question]:
     return [
         (
-            chance.choice(("User:a", "User:b", "Group:a", "User:CN=x,O=y:z")),
-            chance.choice(_HOSTS),
-            chance.choice(list(Operation)),
-            chance.choice((ResourceType.TOPIC, ResourceType.TOPIC, *ResourceType)),
-            chance.choice((None, "", *(_name(chance) for _ in range(8)))),
+            rng.choice(("User:a", "User:b", "Group:a", "User:CN=x,O=y:z")),
+            rng.choice(_HOSTS),
+            rng.choice(list(Operation)),
+            rng.choice((ResourceType.TOPIC, ResourceType.TOPIC, *ResourceType)),
+            rng.choice((None, "", *(_name(rng) for _ in range(8)))),
         )
         for _ in range(ASKS)
     ]
@@ -97,11 +97,11 @@ def _theirs(judge: subprocess.Popen[str], asked: dict[str, Any]) -> Sequence[boo
 
 
 def test_rules_decide_as_apaches_authorizer_does(judge: subprocess.Popen[str]) -> None:
-    chance = random.Random(41)
+    rng = random.Random(41)
     allowed = 0
     for _ in range(SETS):
-        supers, is_open = chance.choice(([], [], ["User:a", "User:CN=x,O=y:z"])), chance.random() < 0.3
-        bindings, questions = _rules(chance), _questions(chance)
+        supers, is_open = rng.choice(([], [], ["User:a", "User:CN=x,O=y:z"])), rng.random() < 0.3
+        bindings, questions = _rules(rng), _questions(rng)
         rules = Rules(supers, is_open=is_open)
         for pattern, rule in bindings:
             rules.put(pattern, rules.by_pattern.get(pattern, frozenset()) | {rule})

@@ -25,29 +25,29 @@ ASSIGNORS = {"uniform": UniformAssignor(), "range": RangeAssignor()}
 class Case:
     """A random group. topics: partitions by id. members, by id, in the order in which they came."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self.assignor = chance.choice(("uniform", "uniform", "range"))
-        most = chance.choice((1, 3, 8, 11))  # with 12 Java's tables differ between its releases
-        self.topics = {_topic_id(chance): chance.choice((1, 2, 3, 5, 8, 20)) for _ in range(chance.randint(1, most))}
+    def __init__(self, rng: random.Random) -> None:
+        self.assignor = rng.choice(("uniform", "uniform", "range"))
+        most = rng.choice((1, 3, 8, 11))  # with 12 Java's tables differ between its releases
+        self.topics = {_topic_id(rng): rng.choice((1, 2, 3, 5, 8, 20)) for _ in range(rng.randint(1, most))}
         ids = list(self.topics)
-        count = chance.choice((1, 2, 3, 5, 9, 20))
-        together = frozenset(chance.sample(ids, chance.randint(1, len(ids))))
-        self.is_homogeneous = chance.random() < 0.5
+        count = rng.choice((1, 2, 3, 5, 9, 20))
+        together = frozenset(rng.sample(ids, rng.randint(1, len(ids))))
+        self.is_homogeneous = rng.random() < 0.5
         self.members: dict[str, MemberSpec] = {}
-        owners = self._before(chance, ids, count)
-        for number in sorted(range(count), key=lambda _: chance.random()):
-            read = together if self.is_homogeneous else frozenset(chance.sample(ids, chance.randint(0, len(ids))))
-            member_id = f"m{number}-{chance.randrange(10**6)}"
-            instance_id = f"i{number}" if chance.random() < 0.2 else None
+        owners = self._before(rng, ids, count)
+        for number in sorted(range(count), key=lambda _: rng.random()):
+            read = together if self.is_homogeneous else frozenset(rng.sample(ids, rng.randint(0, len(ids))))
+            member_id = f"m{number}-{rng.randrange(10**6)}"
+            instance_id = f"i{number}" if rng.random() < 0.2 else None
             self.members[member_id] = MemberSpec(member_id, instance_id, None, read, owners[number])
 
-    def _before(self, chance: random.Random, ids: list[bytes], count: int) -> list[dict[bytes, frozenset[int]]]:
+    def _before(self, rng: random.Random, ids: list[bytes], count: int) -> list[dict[bytes, frozenset[int]]]:
         """What members have: nothing, all in turn, or anything, some of it of topics that they do not read any more."""
-        kind, owners = chance.choice(("nothing", "even", "any", "any")), [dict[bytes, set[int]]() for _ in range(count)]
+        kind, owners = rng.choice(("nothing", "even", "any", "any")), [dict[bytes, set[int]]() for _ in range(count)]
         for topic in ids:
             for partition in range(self.topics[topic]):
-                at = partition % count if kind == "even" else chance.randrange(count)
-                if kind == "even" or (kind == "any" and chance.random() < 0.8):
+                at = partition % count if kind == "even" else rng.randrange(count)
+                if kind == "even" or (kind == "any" and rng.random() < 0.8):
                     owners[at].setdefault(topic, set()).add(partition)
         return [{topic: frozenset(parts) for topic, parts in each.items()} for each in owners]
 
@@ -84,8 +84,8 @@ class Case:
         return set()
 
 
-def _topic_id(chance: random.Random) -> bytes:
-    return bytes([chance.randrange(1, 248)]) + chance.randbytes(15)
+def _topic_id(rng: random.Random) -> bytes:
+    return bytes([rng.randrange(1, 248)]) + rng.randbytes(15)
 
 
 def test_assignors_give_what_apaches_give(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_assignors_give_what_apaches_give(tmp_path: Path) -> None:
             pytest.fail(f"Apache's jars are missing: {reason}")
         pytest.skip(f"no judge: {reason}")
     subprocess.run(["javac", "-cp", f"{lib}/*", "-d", str(tmp_path), str(_SOURCE)], check=True)
-    chance = random.Random(20)
-    cases = [Case(chance) for _ in range(GROUPS)]
+    rng = random.Random(20)
+    cases = [Case(rng) for _ in range(GROUPS)]
     text = "".join(f"{line}\n" for case in cases for line in case.lines())
     command = ["java", "-XX:+UseSerialGC", "-Xmx512m", "-cp", f"{tmp_path}:{lib}/*", "AssignorJudge"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)

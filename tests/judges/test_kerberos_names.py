@@ -19,19 +19,19 @@ MATCHES = (None, ".*", "App\\..*", "dr.*", ".*@A.COM", "alice", "[a-z]+")
 CHANGES = ("", "s/App\\.//", "s/-.*//", "s/[ab]/x/g", "s/a/y/", "s/(.*)w(.*)/$2$1/", "s/;.*//g")
 
 
-def rule(chance: Random) -> str:
-    if chance.random() < 0.2:
+def rule(rng: Random) -> str:
+    if rng.random() < 0.2:
         return "DEFAULT"
-    match = chance.choice(MATCHES)
+    match = rng.choice(MATCHES)
     shown = "" if match is None else f"({match})"
-    case = chance.choice(("", "", "/L", "/U"))
-    return f"RULE:[{chance.randint(1, 2)}:{chance.choice(FORMATS)}]{shown}{chance.choice(CHANGES)}{case}"
+    case = rng.choice(("", "", "/L", "/U"))
+    return f"RULE:[{rng.randint(1, 2)}:{rng.choice(FORMATS)}]{shown}{rng.choice(CHANGES)}{case}"
 
 
-def principal(chance: Random) -> str:
-    host = f"/{chance.choice(PARTS)}" if chance.random() < 0.5 else ""
-    realm = chance.choice((f"@{REALM}", f"@{REALM}", "@OTHER", "", "@", f"@x@{REALM}"))
-    return f"{chance.choice(PARTS)}{host}{realm}"
+def principal(rng: Random) -> str:
+    host = f"/{rng.choice(PARTS)}" if rng.random() < 0.5 else ""
+    realm = rng.choice((f"@{REALM}", f"@{REALM}", "@OTHER", "", "@", f"@x@{REALM}"))
+    return f"{rng.choice(PARTS)}{host}{realm}"
 
 
 def ours(names: KerberosNames, principal: str) -> str | None:
@@ -42,12 +42,12 @@ def ours(names: KerberosNames, principal: str) -> str | None:
 
 
 def test_principals_are_the_users_that_apaches_class_makes_of_them(apache: Judge) -> None:
-    chance = Random(41)
+    rng = Random(41)
     asked = [
         {
             "realm": REALM,
-            "rules": [rule(chance) for _ in range(chance.randint(1, 4))],
-            "principals": [principal(chance) for _ in range(8)],
+            "rules": [rule(rng) for _ in range(rng.randint(1, 4))],
+            "principals": [principal(rng) for _ in range(8)],
         }
         for _ in range(CASES)
     ]

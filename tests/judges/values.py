@@ -86,7 +86,7 @@ def primitives(kind: str) -> SearchStrategy[Any]:
 
 
 def _sometimes(usual: SearchStrategy[Any], large: SearchStrategy[Any]) -> SearchStrategy[Any]:
-    return st.integers(0, _SELDOM).flatmap(lambda chance: large if chance == _SELDOM else usual)
+    return st.integers(0, _SELDOM).flatmap(lambda rng: large if rng == _SELDOM else usual)
 
 
 _blobs = _sometimes(

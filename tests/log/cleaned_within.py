@@ -40,12 +40,12 @@ MOST_TURNS = 500
 
 def fill(manager: LogManager) -> dict[bytes, int]:
     """Write the log, its active segment being empty; the last offset of each key."""
-    log, chance, last = manager.get("t", 0), random.Random(1), {}
+    log, rng, last = manager.get("t", 0), random.Random(1), {}
     assert log is not None
-    value = chance.randbytes(VALUE_BYTES)
+    value = rng.randbytes(VALUE_BYTES)
     while log.log_end_offset < RECORDS:
         first = log.log_end_offset
-        keys = [b"%d" % chance.randrange(KEYS) for _ in range(RECORDS_A_BATCH)]
+        keys = [b"%d" % rng.randrange(KEYS) for _ in range(RECORDS_A_BATCH)]
         last.update((key, first + at) for at, key in enumerate(keys))
         records = [Record(at, NOW, key, value) for at, key in enumerate(keys)]
         log.append_as_leader(memoryview(build_batch(records)), 0, NOW)

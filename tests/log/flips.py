@@ -103,14 +103,14 @@ def disk_of(files: Image) -> SimDisk:
     return disk
 
 
-def random_flip(files: Image, chance: random.Random) -> Flip:
+def random_flip(files: Image, rng: random.Random) -> Flip:
     """A bit somewhere: every kind of file as likely as any other, so that the small ones get their share."""
     by_kind: dict[str, list[str]] = {}
     for path, content in files.items():
         if content:
             by_kind.setdefault(Flip(path, 0).kind, []).append(path)
-    path = chance.choice(by_kind[chance.choice(sorted(by_kind))])
-    return Flip(path, chance.randrange(8 * len(files[path])))
+    path = rng.choice(by_kind[rng.choice(sorted(by_kind))])
+    return Flip(path, rng.randrange(8 * len(files[path])))
 
 
 class Campaign:
@@ -267,10 +267,10 @@ def read_all(log: Log, aborted: list[object]) -> list[bytes]:
 
 def run(count: int, seed: int) -> Campaign:
     """So many flips. Raises BrokenPromiseError at the first that breaks a promise."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     campaign = Campaign()
     for _ in range(count):
-        campaign.check(random_flip(campaign.files, chance))
+        campaign.check(random_flip(campaign.files, rng))
     return campaign
 
 

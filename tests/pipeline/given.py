@@ -18,10 +18,10 @@ KEEP = {"retention.ms": "-1"}  # the records are old
 
 def records(count: int, seed: int = 1) -> list[Record]:
     """Skewed keys, late timestamps, nulls, empties, headers."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     made = []
     for index in range(count):
-        key = None if index % 7 == 0 else b"key-%d" % int(chance.paretovariate(0.8) % 50)
+        key = None if index % 7 == 0 else b"key-%d" % int(rng.paretovariate(0.8) % 50)
         value = None if index % 11 == 1 and key else b"" if index % 13 == 0 else b'{"number": %d}' % index
         time = T0 + 1000 * index - (3_600_000 if index % 50 == 49 else 0)
         headers = ((b"trace", b"%d" % index), (b"none", None)) if index % 5 == 0 else ()

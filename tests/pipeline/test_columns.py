@@ -25,26 +25,24 @@ ABORTED = 5
 
 def mixed(seed: int) -> bytes:
     """A log of every kind of batch, most of them plain; offsets with gaps. Producer ABORTED's transaction is open."""
-    chance, log, offset = random.Random(seed), b"", 0
+    rng, log, offset = random.Random(seed), b"", 0
     for number in range(60):
-        run = [
-            each._replace(offset=offset + index) for index, each in enumerate(records(chance.randrange(1, 40), number))
-        ]
-        kind = chance.choice(["plain"] * 6 + ["codec", "appended", "transaction", "old", "marker", "empty", "wider"])
+        run = [each._replace(offset=offset + index) for index, each in enumerate(records(rng.randrange(1, 40), number))]
+        kind = rng.choice(["plain"] * 6 + ["codec", "appended", "transaction", "old", "marker", "empty", "wider"])
         last = run[-1].offset
         given: dict[str, Any] = {}
         if kind == "codec":
-            given = {"codec_id": chance.randrange(1, 5)}
+            given = {"codec_id": rng.randrange(1, 5)}
         elif kind == "appended":
             given = {"append_time": 1_700_000_000_123 + number}
         elif kind == "transaction":
-            given = {"producer_id": chance.choice([ABORTED, 6]), "producer_epoch": 0, "base_sequence": 0}
+            given = {"producer_id": rng.choice([ABORTED, 6]), "producer_epoch": 0, "base_sequence": 0}
             given["transactional"] = True
         elif kind == "wider":
             last += 3
             given = {"last_offset": last}
         if kind == "old":
-            log += legacy.build_set([each._replace(headers=()) for each in run], chance.randrange(2))
+            log += legacy.build_set([each._replace(headers=()) for each in run], rng.randrange(2))
         elif kind == "marker":
             end = EndTransactionMarker(ControlType.COMMIT, 0)
             log += build_marker_batch(end, producer_id=6, producer_epoch=0, timestamp=run[0].timestamp, offset=offset)
@@ -53,7 +51,7 @@ def mixed(seed: int) -> bytes:
             log += build_batch([], base_offset=offset, last_offset=last, max_timestamp=-1)
         else:
             log += build_batch(run, **given)
-        offset = last + 1 + chance.randrange(3)
+        offset = last + 1 + rng.randrange(3)
     return log
 
 

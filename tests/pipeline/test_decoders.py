@@ -63,32 +63,32 @@ EVERYTHING = record(
 )
 
 
-def anything(chance: random.Random) -> dict[str, Any]:
+def anything(rng: random.Random) -> dict[str, Any]:
     def text() -> str:
-        return "".join(chance.choice("aé漢𝄞") for _ in range(chance.randrange(4)))
+        return "".join(rng.choice("aé漢𝄞") for _ in range(rng.randrange(4)))
 
     def some(make: Any, most: int = 4) -> list[Any]:
-        return [make() for _ in range(chance.randrange(most))]
+        return [make() for _ in range(rng.randrange(most))]
 
     def sub() -> dict[str, Any]:
-        return {"x": chance.choice([None, b"xyz"])}
+        return {"x": rng.choice([None, b"xyz"])}
 
-    number = chance.choice([0, -1, 63, -65, 2**31 - 1, -(2**31)])
+    number = rng.choice([0, -1, 63, -65, 2**31 - 1, -(2**31)])
     return {
         "n": None,
-        "b": chance.random() < 0.5,
+        "b": rng.random() < 0.5,
         "i": number,
-        "l": chance.choice([number, 2**63 - 1, -(2**63)]),
-        "f": struct.unpack("f", struct.pack("f", chance.uniform(-9, 9)))[0],
-        "d": chance.choice([0.0, 1e300, float("inf")]),
-        "y": chance.randbytes(chance.randrange(5)),
+        "l": rng.choice([number, 2**63 - 1, -(2**63)]),
+        "f": struct.unpack("f", struct.pack("f", rng.uniform(-9, 9)))[0],
+        "d": rng.choice([0.0, 1e300, float("inf")]),
+        "y": rng.randbytes(rng.randrange(5)),
         "s": text(),
-        "fixed": chance.randbytes(3),
-        "e": chance.choice("AB"),
-        "a": some(lambda: chance.choice([None, 7]), 90 if chance.random() < 0.05 else 4),
-        "m": {text() + str(n): some(text) for n in range(chance.randrange(3))},
-        "o": chance.choice([None, text()]),
-        "wide": chance.choice([None, 3, 2.5]),
+        "fixed": rng.randbytes(3),
+        "e": rng.choice("AB"),
+        "a": some(lambda: rng.choice([None, 7]), 90 if rng.random() < 0.05 else 4),
+        "m": {text() + str(n): some(text) for n in range(rng.randrange(3))},
+        "o": rng.choice([None, text()]),
+        "wide": rng.choice([None, 3, 2.5]),
         "sub": sub(),
         "subs": some(sub),
         "bare": {},
@@ -102,8 +102,8 @@ def shown(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_avro_of_any_kind_is_what_fastavro_has_written() -> None:
-    chance = random.Random(7)
-    values = [anything(chance) for _ in range(300)]
+    rng = random.Random(7)
+    values = [anything(rng) for _ in range(300)]
     found, reasons = Avro(json.dumps(EVERYTHING), {}).decoded(bodies([avro_bytes(EVERYTHING, each) for each in values]))
     found.validate(full=True)
     assert (found.to_pylist(), reasons) == ([shown(each) for each in values], {})
@@ -121,10 +121,10 @@ def test_avro_that_is_cut_off_or_has_more_has_a_reason_and_leaves_the_others() -
 
 def test_random_bytes_are_avro_where_fastavro_says_so() -> None:
     """Where both take them they are the same; fastavro takes some that are none: more bytes, a boolean of 2."""
-    chance, parsed = random.Random(3), fastavro.parse_schema(EVERYTHING)
-    whole = [bytearray(avro_bytes(EVERYTHING, anything(chance))) for _ in range(400)]
+    rng, parsed = random.Random(3), fastavro.parse_schema(EVERYTHING)
+    whole = [bytearray(avro_bytes(EVERYTHING, anything(rng))) for _ in range(400)]
     for each in whole:
-        each[chance.randrange(len(each))] ^= 1 << chance.randrange(8)
+        each[rng.randrange(len(each))] ^= 1 << rng.randrange(8)
     found, reasons = Avro(json.dumps(EVERYTHING), {}).decoded(bodies([bytes(each) for each in whole]))
     for row, (each, mine) in enumerate(zip(whole, found.to_pylist(), strict=True)):
         if mine is not None:
@@ -139,8 +139,8 @@ def test_random_bytes_are_avro_where_fastavro_says_so() -> None:
 def test_long_arrays_of_numbers_are_read_in_a_step(kind: Any) -> None:
     """Item by item a record with a million of them took a minute."""
     plain = kind if isinstance(kind, str) else "long"
-    chance = random.Random(2)
-    values = [[chance.randrange(-(2**31), 2**31) for _ in range(count)] for count in (70, 0, 3, 1000, 65)]
+    rng = random.Random(2)
+    values = [[rng.randrange(-(2**31), 2**31) for _ in range(count)] for count in (70, 0, 3, 1000, 65)]
     values = (
         [[struct.unpack("f", struct.pack("f", each))[0] for each in one] for one in values]
         if kind == "float"

@@ -23,15 +23,13 @@ def test_fast_and_patient_codec_agree(cls: type[Message], version: int, data: st
     encoded = value.encode(version)
     assert cls.decode(encoded, version) == value
     assert b"".join(write_slowly(value, version)) == encoded
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(20):
         broken = bytearray(encoded)
-        for _ in range(chance.randrange(1, 4)):
+        for _ in range(rng.randrange(1, 4)):
             if broken:
-                broken[chance.randrange(len(broken))] = chance.choice(
-                    [0, 1, 2, 127, 128, 254, 255, chance.randrange(256)]
-                )
+                broken[rng.randrange(len(broken))] = rng.choice([0, 1, 2, 127, 128, 254, 255, rng.randrange(256)])
         agree(cls, version, bytes(broken))
     if encoded:
         with pytest.raises(DecodeError):
-            cls.decode(encoded[: chance.randrange(len(encoded))], version)
+            cls.decode(encoded[: rng.randrange(len(encoded))], version)

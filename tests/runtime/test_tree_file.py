@@ -60,11 +60,11 @@ def flip(path: Path, bit: int) -> None:
 def test_a_changed_bit_is_refused_in_one_line_or_harmless(tmp_path: Path) -> None:
     whole, copy = tmp_path / "whole.db", tmp_path / "metadata.db"
     filled(whole).close()
-    expected, chance = nodes(whole), random.Random(7)
+    expected, rng = nodes(whole), random.Random(7)
     refused = 0
     for _ in range(200):
         shutil.copy(whole, copy)
-        bit = chance.randrange(8 * copy.stat().st_size)
+        bit = rng.randrange(8 * copy.stat().st_size)
         flip(copy, bit)
         said = refusal(copy, expected)
         assert said == "" or (said.startswith(f"{copy}: ") and "\n" not in said), bit
@@ -80,12 +80,12 @@ def test_a_changed_bit_in_the_log_loses_nothing_but_the_last_transaction(tmp_pat
     before = {name: node.data for name, node in file.tree.nodes.items()}
     change(file, SetData("/brokers/topics/topic-7", b"last"))
     after = {name: node.data for name, node in file.tree.nodes.items()}
-    chance = random.Random(7)
+    rng = random.Random(7)
     refused = 0
     for _ in range(60):
         killed(whole, copy)
         log = tmp_path / "metadata.db-wal"
-        flip(log, chance.randrange(8 * log.stat().st_size))
+        flip(log, rng.randrange(8 * log.stat().st_size))
         refused += bool(refusal(copy, before, after))
         for left in tmp_path.glob("metadata.db*"):
             left.unlink()

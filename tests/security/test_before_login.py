@@ -133,15 +133,15 @@ def others_handled(world: SaslWorld) -> int:
 
 
 def test_frames_of_chance_let_no_one_in(world: SaslWorld) -> None:
-    chance = random.Random(7)
+    rng = random.Random(7)
     known = list(FRAMES.values())
     for _ in range(3_000):
         frames = []
-        for _ in range(chance.randrange(1, 6)):
-            data = bytearray(chance.choice(known))
-            for _ in range(chance.randrange(4)):
-                data[chance.randrange(len(data))] = chance.randrange(256)
-            frames.append(bytes(data) if chance.random() < 0.8 else chance.randbytes(chance.randrange(40)))
+        for _ in range(rng.randrange(1, 6)):
+            data = bytearray(rng.choice(known))
+            for _ in range(rng.randrange(4)):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            frames.append(bytes(data) if rng.random() < 0.8 else rng.randbytes(rng.randrange(40)))
         before = others_handled(world)
         client = send_at_once(world, frames)
         if str(client.channel.session.principal) == "User:ANONYMOUS":

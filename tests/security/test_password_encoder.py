@@ -74,10 +74,10 @@ def test_a_value_that_makes_no_sense_is_refused_in_a_line(
 
 @pytest.mark.parametrize(("encoder", "text"), BOTH, ids=PASSWORD_CIPHERS)
 def test_no_text_does_more_than_be_refused(encoder: PasswordEncoder, text: str) -> None:
-    chance = random.Random(2)
+    rng = random.Random(2)
     for _ in range(300):
-        at = chance.randrange(len(text))
-        damaged = chance.choice((text[:at], text[:at] + chance.choice("%,:A") + text[at + 1 :], text[at:]))
+        at = rng.randrange(len(text))
+        damaged = rng.choice((text[:at], text[:at] + rng.choice("%,:A") + text[at + 1 :], text[at:]))
         try:
             encoder.decode(damaged)
         except EncoderError:

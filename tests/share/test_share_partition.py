@@ -368,24 +368,24 @@ def test_at_random_no_record_is_lost_and_none_is_delivered_after_it_was_accepted
         _walk(random.Random(seed))
 
 
-def _walk(chance: random.Random) -> None:
+def _walk(rng: random.Random) -> None:
     """Members take, say, renew and vanish at random; the log has batches of 1 to 5 records."""
-    limits = Limits(chance.choice([20, 60]), chance.choice([2, 3, 5]), 100, chance.random() < 0.5)
+    limits = Limits(rng.choice([20, 60]), rng.choice([2, 3, 5]), 100, rng.random() < 0.5)
     of, now_ms, end = new(0, limits=limits), 0, 200
     log: list[tuple[int, int]] = []
     while not log or log[-1][1] < end - 1:
         first = log[-1][1] + 1 if log else 0
-        log.append((first, min(end - 1, first + chance.randrange(5))))
+        log.append((first, min(end - 1, first + rng.randrange(5))))
     accepted: set[int] = set()
     deliveries = [0] * end
     open_changes: list[Change] = []
     for _ in range(600):
-        now_ms += chance.randrange(30)
-        _dead(of, of.expire(now_ms), chance)
-        member, what = chance.choice("abc"), chance.random()
+        now_ms += rng.randrange(30)
+        _dead(of, of.expire(now_ms), rng)
+        member, what = rng.choice("abc"), rng.random()
         if what < 0.4 and of.may_acquire and of.next_fetch_offset < end:
-            batches = [each for each in log if each[1] >= of.next_fetch_offset][: chance.randrange(1, 6)]
-            exactly, most = chance.random() < 0.5, chance.randrange(1, 12)
+            batches = [each for each in log if each[1] >= of.next_fetch_offset][: rng.randrange(1, 6)]
+            exactly, most = rng.random() < 0.5, rng.randrange(1, 12)
             for each in acquire(of, *batches, member=member, most=most, exactly=exactly, now_ms=now_ms):
                 for offset in range(each.first, each.last + 1):
                     assert offset not in accepted
@@ -394,16 +394,16 @@ def _walk(chance: random.Random) -> None:
         elif what < 0.8:
             mine = [each for each in of.stretches if each.member_id == member and each.pending is None]
             if mine:
-                stretch = chance.choice(mine)
-                first = chance.randint(stretch.first, stretch.last)
-                last = chance.randint(first, stretch.last)
-                types = [chance.choice([ACCEPT, ACCEPT, RELEASE, REJECT, RENEW]) for _ in range(first, last + 1)]
+                stretch = rng.choice(mine)
+                first = rng.randint(stretch.first, stretch.last)
+                last = rng.randint(first, stretch.last)
+                types = [rng.choice([ACCEPT, ACCEPT, RELEASE, REJECT, RENEW]) for _ in range(first, last + 1)]
                 open_changes.append(say(of, first, last, *types, member=member, now_ms=now_ms))
         elif what < 0.85:
             open_changes.append(of.release(member))
         elif open_changes:
-            change = open_changes.pop(chance.randrange(len(open_changes)))
-            is_written = chance.random() < 0.7
+            change = open_changes.pop(rng.randrange(len(open_changes)))
+            is_written = rng.random() < 0.7
             if is_written:
                 accepted |= {
                     offset
@@ -413,12 +413,12 @@ def _walk(chance: random.Random) -> None:
                 }
             of.written(change, now_ms, is_written=is_written)
             if is_written:
-                _dead(of, change, chance)
+                _dead(of, change, rng)
         _check(of, accepted)
     assert of.start_offset > 0
 
 
-def _dead(of: SharePartition, change: Change, chance: random.Random) -> None:
+def _dead(of: SharePartition, change: Change, rng: random.Random) -> None:
     for letter in change.dead:
         of.archived(letter)
 

@@ -23,57 +23,57 @@ STEPS = 150
 DAY_MS = 24 * 3600 * 1000
 
 
-def config_of(chance: random.Random) -> LogConfig:
+def config_of(rng: random.Random) -> LogConfig:
     """A small log of some kind."""
     return LogConfig(
-        segment_bytes=chance.choice((1000, 2500, 6000)),
-        index_interval_bytes=chance.choice((0, 150, 400)),
-        segment_index_bytes=chance.choice((120, 240, 4096)),
-        segment_jitter_ms=chance.choice((0, 50)),
-        segment_ms=chance.choice((100, 7 * DAY_MS)),
-        retention_bytes=chance.choice((-1, 3000)),
-        preallocate=chance.random() < 0.3,
+        segment_bytes=rng.choice((1000, 2500, 6000)),
+        index_interval_bytes=rng.choice((0, 150, 400)),
+        segment_index_bytes=rng.choice((120, 240, 4096)),
+        segment_jitter_ms=rng.choice((0, 50)),
+        segment_ms=rng.choice((100, 7 * DAY_MS)),
+        retention_bytes=rng.choice((-1, 3000)),
+        preallocate=rng.random() < 0.3,
         file_delete_delay_ms=0,
     )
 
 
 def life(seed: int) -> None:
     """One life of a log. Raises AssertionError where it is not what it should be."""
-    chance = random.Random(seed)
-    host = Host(seed, config_of(chance))
+    rng = random.Random(seed)
+    host = Host(seed, config_of(rng))
     for _ in range(STEPS):
-        if chance.random() < 0.08:
-            host.disk.crash_at = host.disk.calls + 1 + chance.randrange(40)
+        if rng.random() < 0.08:
+            host.disk.crash_at = host.disk.calls + 1 + rng.randrange(40)
         try:
-            step(host, chance)
+            step(host, rng)
             if host.disk.is_down:
                 raise PowerLoss
         except PowerLoss:
-            host.recover(crash_in_recovery=chance.randrange(1, 40) if chance.random() < 0.3 else None)
+            host.recover(crash_in_recovery=rng.randrange(1, 40) if rng.random() < 0.3 else None)
         crash_at, host.disk.crash_at = host.disk.crash_at, None
         host.check()
         host.disk.crash_at = crash_at
 
 
-def step(host: Host, chance: random.Random) -> None:
+def step(host: Host, rng: random.Random) -> None:
     """One thing that a broker does."""
     end = host.log.log_end_offset
     starts = [written.base_offset for written in host.line if written.base_offset >= host.log.log_start_offset] or [end]
     steps: list[tuple[int, Callable[[], None]]] = [
-        (12, lambda: host.append(chance.randint(1, 4), chance.randrange(200), chance.randint(-1, 3))),
-        (6, lambda: host.append_as_follower([chance.randint(1, 4) for _ in range(chance.randint(1, 4))])),
-        (3, lambda: host.truncate(chance.choice(starts[-12:]))),
-        (1, lambda: host.start_again(chance.randrange(end + 50))),
-        (2, lambda: host.delete_records(chance.choice(starts))),
-        (2, lambda: host.retain(host.clock + chance.choice((0, 6, 8)) * DAY_MS)),
+        (12, lambda: host.append(rng.randint(1, 4), rng.randrange(200), rng.randint(-1, 3))),
+        (6, lambda: host.append_as_follower([rng.randint(1, 4) for _ in range(rng.randint(1, 4))])),
+        (3, lambda: host.truncate(rng.choice(starts[-12:]))),
+        (1, lambda: host.start_again(rng.randrange(end + 50))),
+        (2, lambda: host.delete_records(rng.choice(starts))),
+        (2, lambda: host.retain(host.clock + rng.choice((0, 6, 8)) * DAY_MS)),
         (3, host.roll),
         (5, host.flush),
         (2, host.remove_files),
         (2, host.stop_cleanly),
-        (2, lambda: host.recover(power_loss=chance.random() < 0.6)),
+        (2, lambda: host.recover(power_loss=rng.random() < 0.6)),
     ]
     weights, calls = zip(*steps, strict=True)
-    chance.choices(calls, weights)[0]()
+    rng.choices(calls, weights)[0]()
 
 
 def run(seed: int) -> bool:

@@ -388,7 +388,7 @@ def test_the_only_replica_in_sync_keeps_without_power_what_was_flushed(topic: di
     follower.start()
     story.until(lambda: len(story.state().isr) == 2)
     assert [story.values(each) for each in story.machines] == [[b"one"] if flushes else []] * 2
-    assert story.checks.excused.lost_from == ({} if flushes else {("t", 0): 0})
+    assert story.checks.allowed_loss.lost_from == ({} if flushes else {("t", 0): 0})
 
 
 def test_the_judge_sees_that_a_leader_lacks_what_was_committed() -> None:

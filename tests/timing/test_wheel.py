@@ -123,10 +123,10 @@ def test_adding_and_cancelling_for_ever_keeps_no_memory() -> None:
 
 def test_same_calls_give_the_same_order() -> None:
     def run() -> list[str]:
-        chance = random.Random(7)
+        rng = random.Random(7)
         wheel: TimingWheel[str] = TimingWheel()
         for number in range(2_000):
-            wheel.add(chance.randrange(300), str(number))
+            wheel.add(rng.randrange(300), str(number))
         return payloads(wheel.advance(300))
 
     assert run() == run()

@@ -59,7 +59,7 @@ def test_what_is_forgotten_makes_room(world: World, ask: Ask) -> None:
     for number in range(4):
         ask(f"id-{number}", "many")
     world.now_ms += 1
-    turn = world.shard.turn(world.now_ms)
-    world.shard.forget(turn, unused_for_ms=1)
-    world.run(turn.effects)
-    assert (ask("new", "many"), dict(world.shard.makers.by_host)) == (ErrorCode.NONE, {"many": 1})
+    operation = world.shard.operation(world.now_ms)
+    world.shard.forget(operation, unused_for_ms=1)
+    world.run(operation.effects)
+    assert (ask("new", "many"), dict(world.shard.creators.by_host)) == (ErrorCode.NONE, {"many": 1})

@@ -27,7 +27,7 @@ from functools import cached_property
 from typing import Any
 
 from kbroker.config import BrokerConfig, BrokerLayers, Given, resolve_broker
-from kbroker.coordinator import Caller, Effect, Happened, Reply, Runtime
+from kbroker.coordinator import Caller, CoordinatorEvent, Effect, Reply, Runtime
 from kbroker.metadata.features import Features
 from kbroker.timing import Scheduler
 from kbroker.txn import Producer
@@ -80,7 +80,7 @@ class World:
 
         self.scheduler = Scheduler(self.now_ms)
         self.runtime: Runtime[TransactionShard] = Runtime(
-            "__transaction_state", self.store, make, self._reply, self._happened, self.scheduler, self._carry
+            "__transaction_state", self.store, make, self._reply, self._log_event, self.scheduler, self._forward
         )
         self.runtime.resize(1)
         self.runtime.give = at_once
@@ -115,10 +115,10 @@ class World:
         assert reply.call not in self.replies, reply
         self.replies[reply.call] = reply.response
 
-    def _happened(self, happened: Happened) -> None:
-        self.lines.append(f"- {happened.name} {happened.what}")
+    def _log_event(self, event: CoordinatorEvent) -> None:
+        self.lines.append(f"- {event.name} {event.what}")
 
-    def _carry(self, markers: WriteMarkers, _now_ms: int) -> None:
+    def _forward(self, markers: WriteMarkers, _now_ms: int) -> None:
         transaction = markers.transaction
         self.markers[transaction.name] = markers
         self.wanted.append(markers)

@@ -39,7 +39,7 @@ from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest, Strea
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.coordinator import Caller, TimerKey, Turn
+    from kbroker.coordinator import Caller, Operation, TimerKey
     from kbroker.groups.records import GroupsRecord, KeyedRecord
     from kbroker.metadata.cache import MetadataDelta
     from protocol.messages.group_offsets import OffsetCommitRequest
@@ -126,7 +126,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
 
     def streams_heartbeat(
         self,
-        turn: Turn,
+        operation: Operation,
         request: StreamsGroupHeartbeatRequest,
         caller: Caller,
         creation: TopicCreation,
@@ -138,16 +138,16 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         try:
             check_request(request)
             if request.member_epoch in (LEAVE, LEAVE_FOR_A_WHILE):
-                self._leave(turn, request, caller)
+                self._leave(operation, request, caller)
                 return {}
-            return self._heartbeat(turn, request, caller, creation)
+            return self._heartbeat(operation, request, caller, creation)
         except KafkaError as error:
-            turn.reply(caller.call, refused_heartbeat(error.code, error.message))
+            operation.reply(caller.call, refused_heartbeat(error.code, error.message))
             return {}
 
     def _heartbeat(
         self,
-        turn: Turn,
+        operation: Operation,
         request: StreamsGroupHeartbeatRequest,
         caller: Caller,
         creation: TopicCreation,
@@ -175,11 +175,11 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         ):
             epoch += 1
             changes.append(records.epoch_record(group, epoch, topics_hash, validated_epoch, configs))
-        delayed_until_ms = self._initial_delay(turn, group)
+        delayed_until_ms = self._initial_delay(operation, group)
         updated = step.member._replace(about=about)
         progress = _progress(group.progress.get(request.member_id, Progress()), request)
         target_epoch, target = self._target(
-            turn, step, updated, epoch, configured, topology, configs, delayed_until_ms, progress
+            operation, step, updated, epoch, configured, topology, configs, delayed_until_ms, progress
         )
         updated = self._reconcile(step, updated, target, target_epoch)
         before = step.member if step.replaced is None else step.replaced
@@ -187,8 +187,8 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         missing = self._tell_missing(step, configured, creation)
         self._tell_rest(step, about, configs, caller)
         response = self._response(step, updated, topology, endpoint_epoch)
-        if self.shard.answer(turn, changes, caller.call, response, _refused):
-            self._done(turn, step, updated, configured, endpoint_epoch, delayed_until_ms, progress)
+        if self.shard.answer(operation, changes, caller.call, response, _refused):
+            self._done(operation, step, updated, configured, endpoint_epoch, delayed_until_ms, progress)
             return missing
         return {}
 
@@ -287,7 +287,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         configured = configure(topology, lambda name: partition_count(image, name) or None)
         return configured, metadata_hash(image, required_topics(topology))
 
-    def new_metadata_image(self, turn: Turn, delta: MetadataDelta) -> None:
+    def new_metadata_image(self, operation: Operation, delta: MetadataDelta) -> None:
         """See GroupKind: a group whose topics there is news of looks at them with the next heartbeat."""
         news = set(delta.topics)
         for group in self.groups() if news else ():
@@ -296,17 +296,17 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
 
     # -- the target assignment
 
-    def _initial_delay(self, turn: Turn, group: StreamsGroup) -> int | None:
+    def _initial_delay(self, operation: Operation, group: StreamsGroup) -> int | None:
         """Until when members are waited for that may join, None: not; it begins with the first one."""
         if group.members or group.delayed_until_ms is not None:
             return group.delayed_until_ms
         default = self.shard.config.group_streams_initial_rebalance_delay_ms
         delay_ms = self.setting(group.group_id, "streams.initial.rebalance.delay.ms", default)
-        return turn.now_ms + delay_ms if delay_ms > 0 else None
+        return operation.now_ms + delay_ms if delay_ms > 0 else None
 
     def _target(
         self,
-        turn: Turn,
+        operation: Operation,
         step: _Step,
         updated: StreamsMember,
         epoch: int,
@@ -324,7 +324,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             return group.assignment_epoch, NOTHING
         if group.assignment_epoch >= epoch:
             return group.assignment_epoch, own
-        if not self._is_due(turn, group):
+        if not self._is_due(operation, group):
             step.statuses.append((Status.ASSIGNMENT_DELAYED, _DELAYED.format("assignment interval")))
             return group.assignment_epoch, own
         members = dict(group.members)
@@ -335,13 +335,13 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             targets[updated.member_id] = targets.pop(step.replaced.member_id, NOTHING)
         members[updated.member_id] = updated
         found = self._assign(members, targets, said, configured, topology, configs)
-        step.changes.extend(_target_records(group.group_id, targets, found, epoch, turn.wall_ms))
+        step.changes.extend(_target_records(group.group_id, targets, found, epoch, operation.wall_ms))
         return epoch, found[updated.member_id]
 
-    def _is_due(self, turn: Turn, group: StreamsGroup) -> bool:
+    def _is_due(self, operation: Operation, group: StreamsGroup) -> bool:
         """Whether the last target assignment is old enough (KIP-1263)."""
         interval_ms = self._assignment_interval_ms(group.group_id)
-        since_ms = turn.wall_ms - group.assigned_ms
+        since_ms = operation.wall_ms - group.assigned_ms
         return not group.assigned_ms or since_ms >= interval_ms or since_ms < 0  # the clock was put back
 
     def _assign(
@@ -468,7 +468,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
 
     def _done(
         self,
-        turn: Turn,
+        operation: Operation,
         step: _Step,
         updated: StreamsMember,
         configured: ConfiguredTopology,
@@ -485,26 +485,26 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             group.progress[member_id] = progress
         if step.request.shutdown_application and group.shutdown_requested_by is None:
             group.shutdown_requested_by = member_id
-            turn.happened(group_id, f"{member_id} asks the whole application to shut down")
+            operation.event(group_id, f"{member_id} asks the whole application to shut down")
         if delayed_until_ms is not None and group.delayed_until_ms is None:
-            turn.set_timer("initial", group_id, delayed_until_ms - turn.now_ms)
+            operation.set_timer("initial", group_id, delayed_until_ms - operation.now_ms)
         group.delayed_until_ms = delayed_until_ms
         if step.replaced is not None and step.replaced.member_id != member_id:
-            self.cancel_timers(turn, group_id, step.replaced.member_id, TIMERS)
-        self.restart_session(turn, group_id, member_id)
+            self.cancel_timers(operation, group_id, step.replaced.member_id, TIMERS)
+        self.restart_session(operation, group_id, member_id)
         if updated.current != step.member.current:
-            self._restart_rebalance(turn, group_id, updated)
+            self._restart_rebalance(operation, group_id, updated)
 
-    def _restart_rebalance(self, turn: Turn, group_id: str, member: StreamsMember) -> None:
+    def _restart_rebalance(self, operation: Operation, group_id: str, member: StreamsMember) -> None:
         """Give a member that must let go of tasks its time for that."""
         if member.current.state is MemberState.UNREVOKED_TASKS:
-            turn.set_timer("rebalance", group_id, max(member.about.rebalance_timeout_ms, 0), member.member_id)
+            operation.set_timer("rebalance", group_id, max(member.about.rebalance_timeout_ms, 0), member.member_id)
         else:
-            turn.cancel_timer("rebalance", group_id, member.member_id)
+            operation.cancel_timer("rebalance", group_id, member.member_id)
 
     # --- leaving
 
-    def _leave(self, turn: Turn, request: StreamsGroupHeartbeatRequest, caller: Caller) -> None:
+    def _leave(self, operation: Operation, request: StreamsGroupHeartbeatRequest, caller: Caller) -> None:
         """A member leaves for good, or, if it is static, for a while. Raises: KafkaError."""
         group = self._group(request.group_id, None)
         if request.instance_id is None:
@@ -532,46 +532,50 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             changes = _removal(group, [member])
         if request.shutdown_application and group.shutdown_requested_by is None:
             group.shutdown_requested_by = member.member_id
-        if self.shard.answer(turn, changes, caller.call, response, _refused):
+        if self.shard.answer(operation, changes, caller.call, response, _refused):
             timers = TIMERS if request.member_epoch == LEAVE else ("rebalance",)
-            self.cancel_timers(turn, group.group_id, member.member_id, timers)
-            turn.happened(group.group_id, f"{member.member_id} leaves", is_detail=True)
+            self.cancel_timers(operation, group.group_id, member.member_id, timers)
+            operation.event(group.group_id, f"{member.member_id} leaves", is_detail=True)
 
-    def fence(self, turn: Turn, group: StreamsGroup, member_ids: list[str], reason: str) -> ErrorCode:
+    def fence(self, operation: Operation, group: StreamsGroup, member_ids: list[str], reason: str) -> ErrorCode:
         """See ModernGroups."""
         gone = [group.members[member_id] for member_id in member_ids]
-        code = turn.write(_removal(group, gone), None)
+        code = operation.write(_removal(group, gone), None)
         if code is ErrorCode.NONE:
             for member in gone:
-                self.cancel_timers(turn, group.group_id, member.member_id, TIMERS)
-                turn.happened(group.group_id, f"{member.member_id} {reason}, and is removed")
+                self.cancel_timers(operation, group.group_id, member.member_id, TIMERS)
+                operation.event(group.group_id, f"{member.member_id} {reason}, and is removed")
         return code
 
     # --- time
 
-    def timer(self, turn: Turn, group: StreamsGroup, key: TimerKey) -> None:
+    def timer(self, operation: Operation, group: StreamsGroup, key: TimerKey) -> None:
         """See GroupKind."""
         if key.kind == "initial":
             group.delayed_until_ms = None
-            self._assign_delayed(turn, group)
+            self._assign_delayed(operation, group)
         elif key.kind == "rebalance":
             member = group.members.get(key.member_id)
             if member is not None and member.current.state is MemberState.UNREVOKED_TASKS:
-                code = self.fence(turn, group, [key.member_id], "did not let go of tasks within its rebalance timeout")
+                code = self.fence(
+                    operation, group, [key.member_id], "did not let go of tasks within its rebalance timeout"
+                )
                 if code is not ErrorCode.NONE:
-                    self._restart_rebalance(turn, group.group_id, member)
+                    self._restart_rebalance(operation, group.group_id, member)
         else:
-            super().timer(turn, group, key)
+            super().timer(operation, group, key)
 
-    def _assign_delayed(self, turn: Turn, group: StreamsGroup) -> None:
+    def _assign_delayed(self, operation: Operation, group: StreamsGroup) -> None:
         """The members have had time to join: give them a target, so that each has it with its next heartbeat."""
         topology, configured = group.topology, group.configured
         if not group.members or topology is None or configured is None:
             return
-        if group.group_epoch <= group.assignment_epoch or not self._is_due(turn, group):
+        if group.group_epoch <= group.assignment_epoch or not self._is_due(operation, group):
             return
         found = self._assign(group.members, group.target, group.progress, configured, topology, group.last_configs)
-        turn.write(_target_records(group.group_id, group.target, found, group.group_epoch, turn.wall_ms), None)
+        operation.write(
+            _target_records(group.group_id, group.target, found, group.group_epoch, operation.wall_ms), None
+        )
 
     # --- the shard's own questions
 
@@ -583,23 +587,25 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         """See GroupKind."""
         return group.replay(record.key, record.value)  # type: ignore[union-attr]
 
-    def loaded(self, turn: Turn, group: StreamsGroup) -> None:
+    def loaded(self, operation: Operation, group: StreamsGroup) -> None:
         """See GroupKind: members have all of their session, and all of their time to let go of tasks."""
         group.count_owners()
-        super().loaded(turn, group)
+        super().loaded(operation, group)
         for member in group.members.values():
             if member.current.state is MemberState.UNREVOKED_TASKS:
-                self._restart_rebalance(turn, group.group_id, member)
+                self._restart_rebalance(operation, group.group_id, member)
 
-    def unload(self, turn: Turn, group: StreamsGroup) -> None:
+    def unload(self, operation: Operation, group: StreamsGroup) -> None:
         """See GroupKind."""
-        turn.cancel_timer("initial", group.group_id)
+        operation.cancel_timer("initial", group.group_id)
         for member_id in group.members:
-            self.cancel_timers(turn, group.group_id, member_id, TIMERS)
+            self.cancel_timers(operation, group.group_id, member_id, TIMERS)
 
     # --- offsets
 
-    def commit_error(self, turn: Turn, group: StreamsGroup, request: OffsetCommitRequest, version: int) -> ErrorCode:
+    def commit_error(
+        self, operation: Operation, group: StreamsGroup, request: OffsetCommitRequest, version: int
+    ) -> ErrorCode:
         """See GroupKind: a member names itself and its epoch; an older one counts for tasks that it has had since."""
         epoch = request.generation_id_or_member_epoch
         if epoch < 0 and not group.members:
@@ -644,9 +650,9 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         """See GroupKind."""
         return [*records.group_tombstones(group.group_id)] if group.is_recorded else []
 
-    def forgotten(self, turn: Turn, group: StreamsGroup) -> None:
+    def forgotten(self, operation: Operation, group: StreamsGroup) -> None:
         """See GroupKind."""
-        turn.cancel_timer("initial", group.group_id)
+        operation.cancel_timer("initial", group.group_id)
 
 
 def _within(value: int, least: int, most: int) -> int:

@@ -28,18 +28,18 @@ def apache(request: pytest.FixtureRequest) -> Judge:
 
 def some_records(seed: int, magic: int) -> list[Record]:
     """Records of all shapes that a format can carry, the same for the same seed."""
-    chance = random.Random(seed)
-    offset = chance.choice([0, 5, 2**40])
+    rng = random.Random(seed)
+    offset = rng.choice([0, 5, 2**40])
     records = []
-    for _ in range(chance.randint(1, 7)):
-        parts = [None, b"", chance.randbytes(chance.randint(1, 300))]
+    for _ in range(rng.randint(1, 7)):
+        parts = [None, b"", rng.randbytes(rng.randint(1, 300))]
         headers = tuple(
-            (chance.choice([b"", b"name", "grün".encode()]), chance.choice(parts))
-            for _ in range(chance.choice([0, 0, 1, 3]) if magic == 2 else 0)
+            (rng.choice([b"", b"name", "grün".encode()]), rng.choice(parts))
+            for _ in range(rng.choice([0, 0, 1, 3]) if magic == 2 else 0)
         )
-        timestamp = chance.choice([-1, 0, 1_700_000_000_000 + chance.randint(-(10**6), 10**6)]) if magic else -1
-        records.append(Record(offset, timestamp, chance.choice(parts), chance.choice(parts), headers))
-        offset += chance.choice([1, 1, 1, 70])
+        timestamp = rng.choice([-1, 0, 1_700_000_000_000 + rng.randint(-(10**6), 10**6)]) if magic else -1
+        records.append(Record(offset, timestamp, rng.choice(parts), rng.choice(parts), headers))
+        offset += rng.choice([1, 1, 1, 70])
     return records
 
 
@@ -176,16 +176,16 @@ def test_headers_are_described_as_apache_does(apache: Judge) -> None:
 def damaged(magic: int, codec: str, per_seed: int) -> Iterator[bytes]:
     """Sets with a few bytes replaced, then compressed, and checksums that hold."""
     for seed in range(40):
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         records = some_records(seed, magic)
         if magic == 1 and codec != "none":
             records = [r._replace(offset=r.offset - records[0].offset) for r in records]
         good = build(records, magic, "none")
         for _ in range(per_seed):
             bad = bytearray(good)
-            for _ in range(chance.randint(1, 3)):
-                at = chance.randrange(batch.RECORDS_COUNT_AT if magic == 2 else batch.LEGACY_ATTRIBUTES_AT, len(bad))
-                bad[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, bad[at] ^ 1 << chance.randrange(8)])
+            for _ in range(rng.randint(1, 3)):
+                at = rng.randrange(batch.RECORDS_COUNT_AT if magic == 2 else batch.LEGACY_ATTRIBUTES_AT, len(bad))
+                bad[at] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, bad[at] ^ 1 << rng.randrange(8)])
             if magic < 2:
                 mend(bad)
             yield bytes(bad) if codec == "none" and magic < 2 else wrapped(bad, magic, codec)

@@ -46,7 +46,7 @@ STRAGGLER_MS = 20_000
 Step = Generator[Any, Any, None]
 
 
-class Keeper(Router):
+class TopicAdmin(Router):
     """Looks after some topics. restless: whether it thinks of something new; else it only ends what it began."""
 
     topics: Sequence[Topic] = ()
@@ -61,7 +61,7 @@ class Keeper(Router):
         self._settings = {topic.name: dict(topic.configs) for topic in self.topics}
         while True:
             yield from self.pause(self.pace_ms)
-            topic = self.chance.choice(self.topics)
+            topic = self.rng.choice(self.topics)
             deleted = [each for each in self.topics if self.checks.catalogue.is_unsettled(each.name)]
             if deleted:
                 topic = deleted[0]
@@ -69,7 +69,7 @@ class Keeper(Router):
                 if deleted:
                     yield from self._make_again(topic)
                 elif self.restless:
-                    yield from self.chance.choice(self._things(topic))(topic)
+                    yield from self.rng.choice(self._things(topic))(topic)
             except Lost as lost:
                 self.misled_by_controller()
                 self.note(f"lost an answer: {lost.why}")
@@ -102,11 +102,11 @@ class Keeper(Router):
     def _delete(self, topic: Topic) -> Step:
         self.checks.catalogue.deletion_requested(topic.name)
         by_id = self.versions[DELETE_TOPICS] >= BY_ID_SINCE
-        yield from self._ask_for_deletion(topic, by_id=by_id and self.chance.random() < 0.5)
+        yield from self._ask_for_deletion(topic, by_id=by_id and self.rng.random() < 0.5)
         yield from self._make_again(topic)
 
     def _ask_for_deletion(self, topic: Topic, *, by_id: bool) -> Step:
-        request = DeleteTopicsRequest(timeout_ms=self.chance.choice((1, 10_000)))
+        request = DeleteTopicsRequest(timeout_ms=self.rng.choice((1, 10_000)))
         if by_id:
             topic_id = self.checks.catalogue.topic_id(topic.name)
             request.topics = [DeleteTopicState(name=None, topic_id=topic_id)]
@@ -123,14 +123,14 @@ class Keeper(Router):
         old = self.checks.catalogue.topic_id(topic.name)
         found = yield from self._look(topic)
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            yield from self.pause(self.chance.choice((0, 0, 3_000)))
+            yield from self.pause(self.rng.choice((0, 0, 3_000)))
             if (yield from self._create(topic)):
                 found = yield from self._look(topic)
         if found.error_code == ErrorCode.NONE and found.topic_id != old:
             self.checks.catalogue.knows(topic.name, found.topic_id, len(found.partitions))
             self._settings[topic.name] = dict(topic.configs)
             self.note(f"knows the new {topic.name}")
-        elif found.error_code == ErrorCode.NONE and self.chance.random() < 0.3:
+        elif found.error_code == ErrorCode.NONE and self.rng.random() < 0.3:
             yield from self._ask_for_deletion(topic, by_id=self.versions[DELETE_TOPICS] >= BY_ID_SINCE)
 
     def _create(self, topic: Topic) -> Generator[Any, Any, bool]:
@@ -148,7 +148,7 @@ class Keeper(Router):
     def _grow(self, topic: Topic) -> Step:
         catalogue, before = self.checks.catalogue, self.checks.moment
         count = catalogue.count(topic) + 1
-        only_look = self.chance.random() < 0.2
+        only_look = self.rng.random() < 0.2
         wanted = CreatePartitionsTopic(name=topic.name, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=10_000, validate_only=only_look)
         answer = yield from self.ask(request, to=(yield from self.controller()))
@@ -163,13 +163,13 @@ class Keeper(Router):
     # ---- records
 
     def _cut_off(self, topic: Topic) -> Step:
-        index = self.chance.randrange(self.checks.catalogue.count(topic))
+        index = self.rng.randrange(self.checks.catalogue.count(topic))
         where = (topic.name, index)
         held = self.checks.held(where)
         if held is None:
             return
-        before = self.chance.randint(held.start, held.high_watermark)
-        if topic.forgets and self.chance.random() < 0.3:
+        before = self.rng.randint(held.start, held.high_watermark)
+        if topic.forgets and self.rng.random() < 0.3:
             before = -1
         else:
             self.checks.may_forget(where, before)
@@ -193,11 +193,11 @@ class Keeper(Router):
     # ---- settings
 
     def _tune(self, topic: Topic) -> Step:
-        key, values = self.chance.choice(topic.tunable)
-        value = self.chance.choice(values)
+        key, values = self.rng.choice(topic.tunable)
+        value = self.rng.choice(values)
         moment = self.checks.moment
         settings = {**self._settings[topic.name], key: value}
-        whole = self.chance.random() < 0.3
+        whole = self.rng.random() < 0.3
         broker = yield from self.controller()  # any would do, if it is the same that is asked below
         answer = yield from self.ask(_whole(topic.name, settings) if whole else _one(topic.name, key, value), to=broker)
         gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

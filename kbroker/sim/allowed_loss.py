@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kbroker.sim.machine import Machine
 
 
-class Excused:
+class AllowedLoss:
     """The losses of one world. lost_from: by partition, where what is excused begins."""
 
     def __init__(self) -> None:
