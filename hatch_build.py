@@ -7,7 +7,7 @@ is for every platform. With KBROKER_COMPILED=1, for those who make the wheels of
 
 An editable install finds everything in the tree. In a wheel, `protocol` is `kbroker.protocol`, and every import of it
 says so: a package of so common a name at the top of site-packages would sooner or later meet another one
-(docs/decisions/0021-protocol-in-a-wheel.md).
+(docs/decisions/0016-protocol-in-a-wheel.md).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ deadline has brought. Work that is wanted at once (a slice) is no such timer: `E
 What a step changes beyond its own answer flows up as values, and `_drain_facts` acts on them until there are none left:
 partitions that moved, and the facts that parts have told (`broker/facts.py`). The driver of the core may have it
 gather the partitions instead, and say when to look at what waits for them (`AtRest`): what comes in together is
-then fetched, acknowledged and answered together (docs/decisions/0025-at-rest.md).
+then fetched, acknowledged and answered together (docs/decisions/0020-at-rest.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tables that were large once: Python's keep the size that they had with most in them.
 
 Called where many entries may go at once, with topics for example. A table of 5,000 partitions is some 400 KB, and a
-broker has a dozen of them (docs/decisions/0029-memory-back.md).
+broker has a dozen of them (docs/decisions/0021-memory-back.md).
 """
 
 from __future__ import annotations

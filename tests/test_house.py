@@ -117,7 +117,7 @@ def test_the_classes_of_a_broker_are_made_cheaply() -> None:
 
 
 def test_no_text_names_a_module_that_has_another_name_in_a_wheel() -> None:
-    """In a wheel, protocol is kbroker.protocol, and only imports are rewritten: docs/decisions/0021."""
+    """In a wheel, protocol is kbroker.protocol, and only imports are rewritten: docs/decisions/0016."""
     named = [
         f"{name}:{node.lineno}: {node.value!r}"
         for name, path in modules(*PACKAGES)

@@ -3,7 +3,7 @@
 `handshake.py` advertises the table: a version that is not in it is neither served nor promised. `core.py` looks
 requests up in `ROUTES`, which imports a module, and with it its messages, when one of its APIs is asked for the first
 time: most brokers never need most of them, and all would be a tenth of a start and of the memory at rest. Each module
-ends with its own `ROUTES`; what the table repeats of them a test holds equal. See docs/decisions/0030.
+ends with its own `ROUTES`; what the table repeats of them a test holds equal. See docs/decisions/0022.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Another type is a row here. FindCoordinator, the broker's parts, metrics, creation of topics, and tools that read logs
 or make metadata again go by this table. What a coordinator's state is and how it changes is loaded with the first
 partition that it leads, or the first request that asks it something: many brokers have neither groups nor transactions
-(docs/decisions/0030). Source: CoordinatorType and AutoTopicCreationManager of Apache Kafka 3.9, by behaviour.
+(docs/decisions/0022). Source: CoordinatorType and AutoTopicCreationManager of Apache Kafka 3.9, by behaviour.
 """
 
 from __future__ import annotations

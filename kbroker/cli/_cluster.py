@@ -2,7 +2,7 @@
 
 The client is kafka-python's, so these commands work against any Kafka cluster, and the broker's own code has no part
 in them; those that carry records have another (`_librdkafka.py`). Both are an extra (`pip install '.[cli]'`,
-docs/decisions/0020-cli-client.md): a broker in a user's test environment must not decide which clients that has.
+docs/decisions/0015-cli-client.md): a broker in a user's test environment must not decide which clients that has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client that carries records: confluent-kafka, which is librdkafka (docs/decisions/0020-cli-client.md).
+"""The client that carries records: confluent-kafka, which is librdkafka (docs/decisions/0015-cli-client.md).
 
 Called by `kbroker produce`, `consume` and `perf`; questions to a cluster go through kafka-python (`_cluster.py`).
 Settings are taken in either library's spelling. What goes wrong is said in one line, in Kafka's words or ours.

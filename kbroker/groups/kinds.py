@@ -2,7 +2,7 @@
 
 A shard (shard.py) keeps the table of groups and all offsets. What is special to a kind is a `GroupKind`: how its
 records change a group, what a timer means, who may commit, what goes when the group is deleted. A shard makes one of
-each when the first group of the kind appears, and code that no group needs is not loaded (docs/decisions/0044).
+each when the first group of the kind appears, and code that no group needs is not loaded (docs/decisions/0036).
 """
 
 from __future__ import annotations

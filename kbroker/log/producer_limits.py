@@ -2,7 +2,7 @@
 
 Owned by `manager.py`; each log's `Producers` reports each new producer. Reads nothing, and knows no client:
 a client that may write to a partition can make only that partition forget its idle producers
-(docs/decisions/0031-producer-ids.md).
+(docs/decisions/0023-producer-ids.md).
 """
 
 from __future__ import annotations

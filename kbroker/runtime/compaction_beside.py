@@ -2,7 +2,7 @@
 
 Made for `kbroker start`, given to the cleaner, which asks for each piece on a thread of the disk pool. That thread
 waits without the interpreter's lock, and the work takes neither that lock nor a processor that the broker could use
-(`compaction_process.py`, docs/decisions/0024-compaction.md). Choosing, swap and checkpoints stay in the broker; a
+(`compaction_process.py`, docs/decisions/0019-compaction.md). Choosing, swap and checkpoints stay in the broker; a
 process that ends before its time is as a log that cannot be compacted: said once, nothing of it is in place.
 
 Small logs are compacted in the broker: a process costs as much to start. So are all if none can be started.
