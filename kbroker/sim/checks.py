@@ -24,6 +24,7 @@ from heapq import heappop, heappush
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from kbroker.api.coordinator_ready import AwaitShard
 from kbroker.channel import Unbegun
 from kbroker.core import FETCH
 from kbroker.sim.catalogue import Catalogue
@@ -46,8 +47,8 @@ Moment = tuple[int, int]
 """What had happened when a client asked: power cuts, and ends and beginnings of topics."""
 
 LATER_LIMIT_MS = 60_000
-BATCHES_SINCE = 4  # of Fetch: answers to older ones carry message sets, converted on the pool
 """By when an answer must have left that waits for another part of the broker, not for a deadline of its own."""
+BATCHES_SINCE = 4  # of Fetch: answers to older ones carry message sets, converted on the pool
 
 FOREVER = 1 << 62
 SCAN_BYTES = 1 << 20
@@ -378,6 +379,8 @@ class Checks:
             deadline_ms = max(waiting.deadline_ms, now_ms)
             if request.route.api == FETCH and request.version < BATCHES_SINCE:
                 deadline_ms += LATER_LIMIT_MS  # what was found by then is converted, on the pool
+            elif isinstance(waiting, AwaitShard):
+                deadline_ms += LATER_LIMIT_MS  # a JoinGroup waits for the other members after it
         assert machine.core is not None
         self._parked += 1
         heappush(self._due, (deadline_ms, self._parked, request, machine.core, machine))
