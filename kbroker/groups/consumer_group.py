@@ -33,7 +33,6 @@ MAY_FOLLOW = {
 LEFT_FOR_A_WHILE = -2  # the epoch of a static member that is away
 LEFT = -1
 JOINING = 0
-FIRST_EPOCH = 1  # of a group that has had no member yet; that of its first member is the next one
 
 Owned: TypeAlias = Mapping[bytes, Mapping[int, int]]
 """Partitions by topic id, each with its assignment epoch: that in which the member got it (KIP-1251)."""
@@ -125,7 +124,6 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.group_epoch = self.assignment_epoch = FIRST_EPOCH
         self.static: dict[str, str] = {}
         self.assignors: dict[str, int] = {}
         self.classic_members = 0
@@ -198,11 +196,6 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             return member.names
         resolved = self.resolved.get(member.regex)
         return member.names if resolved is None else {*member.names, *resolved.topics}
-
-    @property
-    def is_recorded(self) -> bool:
-        """See Group.is_recorded."""
-        return self.group_epoch > FIRST_EPOCH or bool(self.members)
 
     def work_out_state(self) -> State:
         """See ModernGroup.state."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from kbroker.groups.consumer_group import (
-    FIRST_EPOCH,
     LEFT,
     NOTHING_OWNED,
     ClassicMember,
@@ -18,7 +17,7 @@ from kbroker.groups.consumer_group import (
     Owned,
     ResolvedRegex,
 )
-from kbroker.groups.modern import Assignment, MemberState
+from kbroker.groups.modern import FIRST_EPOCH, Assignment, MemberState
 from kbroker.groups.records import ModernRecord, modern_record
 from protocol.messages.stored_consumer_groups import (
     ClassicMemberMetadata,

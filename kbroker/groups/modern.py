@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Assignment: TypeAlias = Mapping[bytes, frozenset[int]]
 """Partitions by topic id."""
 NOTHING: Assignment = {}
+FIRST_EPOCH = 1  # of a group that has had no member yet; that of its first member is the next one
 MEMBER_BYTES, GROUP_BYTES = 1_500, 3_000  # of the objects themselves, about
 
 
@@ -104,9 +105,8 @@ class ModernGroup(Group, Generic[M]):
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
         self.members: dict[str, M] = {}
-        self.group_epoch = 0
+        self.group_epoch = self.assignment_epoch = FIRST_EPOCH
         self.metadata_hash = 0
-        self.assignment_epoch = 0
         self.assigned_ms = 0
         self.subscribers: dict[str, int] = {}
         self.target: dict[str, Assignment] = {}
@@ -192,7 +192,7 @@ class ModernGroup(Group, Generic[M]):
     @property
     def is_recorded(self) -> bool:
         """See Group.is_recorded."""
-        return self.group_epoch > 0 or bool(self.members)
+        return self.group_epoch > FIRST_EPOCH or bool(self.members)
 
     def reads(self, topic: str) -> bool:
         """See Group.reads."""

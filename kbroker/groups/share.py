@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.config.share_groups import ShareGroupConfig
 from kbroker.groups.group import GroupType
-from kbroker.groups.modern import Assignment, MemberState, ModernGroups, metadata_hash, partition_count
+from kbroker.groups.modern import FIRST_EPOCH, Assignment, MemberState, ModernGroups, metadata_hash, partition_count
 from kbroker.groups.records import ModernRecord, modern_record
 from kbroker.groups.share_group import LEFT, ShareGroup, ShareMember, merged, without
 from kbroker.groups.simple_assignor import assign
@@ -92,7 +92,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
                 return True
             group.set_epoch(value.epoch, value.metadata_hash)
         elif key_type == TARGET_EPOCH:
-            group.set_assignment_epoch(0 if value is None else value.assignment_epoch)
+            group.set_assignment_epoch(FIRST_EPOCH if value is None else value.assignment_epoch)
         elif key_type == TARGET:
             group.set_target(key.member_id, None if value is None else _assignment(value.topic_partitions))
         elif key_type == BEGUN:

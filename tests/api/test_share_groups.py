@@ -98,13 +98,19 @@ def alter(world: World, topic: str, **starts: int) -> Any:
 
 def test_a_member_is_assigned_what_has_begun(world: World) -> None:
     answer = joined(world)
-    assert (answer.member_epoch, parts(world, answer)) == (2, {"t": [0, 1]})
+    assert (answer.member_epoch, parts(world, answer)) == (3, {"t": [0, 1]})
+
+
+def test_a_group_begins_at_epoch_1_so_its_first_member_is_in_the_second(world: World) -> None:
+    answer = beat(world, "m", 0, ["t"])
+    (group,) = ask(world, ShareGroupDescribeRequest(group_ids=[GROUP], include_authorized_operations=False), 1).groups
+    assert (answer.member_epoch, group.group_epoch, group.assignment_epoch) == (2, 2, 2)
 
 
 def test_members_share_the_partitions(world: World) -> None:
     joined(world, "a")
     second = joined(world, "b")
-    first = beat(world, "a", 2, ["t"])
+    first = beat(world, "a", 3, ["t"])
     assert [parts(world, first), parts(world, second)] in (
         [{"t": [0]}, {"t": [1]}],
         [{"t": [1]}, {"t": [0]}],

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kbroker.groups.group import Aging, GroupType
-from kbroker.groups.modern import ModernGroup, State
+from kbroker.groups.modern import FIRST_EPOCH, ModernGroup, State
 from kbroker.groups.streams.reconciliation import Current, MemberState, Owners
 from kbroker.groups.streams.tasks import NOTHING, Task, Tasks, from_ids
 from kbroker.groups.streams.topology import ConfiguredTopology, source_topics
@@ -32,7 +32,6 @@ from protocol.namedtuple import NamedTuple
 GROUP, MEMBER, TARGET, TARGET_OF_MEMBER, CURRENT, TOPOLOGY = 17, 19, 20, 21, 22, 23
 """The types of records' keys. 18 was of Kafka 4.0, before these groups were general."""
 
-FIRST_EPOCH = 1  # of a group that has no member yet; that of its first member is the next one
 TASK_BYTES = 120  # about what a task of a member takes
 
 _LIVE = {State.NOT_READY, State.ASSIGNING, State.RECONCILING, State.STABLE}
@@ -123,7 +122,6 @@ class StreamsGroup(ModernGroup[StreamsMember]):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.group_epoch = self.assignment_epoch = FIRST_EPOCH
         self.validated_epoch = -1
         self.last_configs: dict[str, str] = {}
         self.description_epochs = (-1, -1)
@@ -152,7 +150,7 @@ class StreamsGroup(ModernGroup[StreamsMember]):
     @property
     def is_recorded(self) -> bool:
         """See Group."""
-        return self.group_epoch > FIRST_EPOCH or self.topology is not None or bool(self.members)
+        return super().is_recorded or self.topology is not None
 
     def reads(self, topic: str) -> bool:
         """See Group."""
