@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 MINUTE_MS = 60_000
 KNOWS_GONE_SINCE = 6  # TxnOffsetCommit: that the group is not there (KIP-1319)
+COMMIT_KNOWS_GONE_SINCE = 9  # the same of OffsetCommit (KIP-848)
 
 TOMBSTONES_PER_BATCH = 1_000
 """Those of one group; all in one batch would be too large from some 20,000 on, and the group could never be deleted."""
@@ -167,7 +168,8 @@ class GroupShard(Shard[GroupsRecord]):
         group = self.groups.get(request.group_id)
         if group is None:
             # offsets may be kept for a group without members; a generation speaks of a group that is gone
-            return ErrorCode.NONE if request.generation_id_or_member_epoch < 0 else ErrorCode.ILLEGAL_GENERATION
+            gone = ErrorCode.GROUP_ID_NOT_FOUND if version >= COMMIT_KNOWS_GONE_SINCE else ErrorCode.ILLEGAL_GENERATION
+            return ErrorCode.NONE if request.generation_id_or_member_epoch < 0 else gone
         return self.kind_of(group).commit_error(operation, group, request, version)
 
     def transactional_commit_error(self, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:

@@ -70,7 +70,14 @@ IN_DOUBT = frozenset(
         ErrorCode.NOT_COORDINATOR,  # the disk may have failed behind the append: a restart finds it
     }
 )
-STRANGER = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION})
+STRANGER = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.GROUP_ID_NOT_FOUND,  # OffsetCommit, from version 9 on
+    }
+)
 OTHERS = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED})
 
 

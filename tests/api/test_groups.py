@@ -288,6 +288,20 @@ def test_a_stranger_may_not_commit_for_a_group_with_members(world: World, client
     assert committed(client) == 7
 
 
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND), (10, ErrorCode.GROUP_ID_NOT_FOUND)],
+)
+@pytest.mark.parametrize("generation", [0, 1])
+def test_a_member_of_a_group_that_is_gone_is_told_so_in_words_that_its_version_has(
+    world: World, client: Client, generation: int, version: int, told: ErrorCode
+) -> None:
+    zombie = HeartbeatRequest(group_id=GROUP, generation_id=generation, member_id="zombie")
+    named = {"topic": "", "topic_id": world.topic_id("t")} if version >= 10 else {}
+    assert commit(client, 7, version, joined=zombie, **named) == told
+    assert committed(client) == -1
+
+
 def delete_offset(client: Client, topic: str, index: int = 0) -> Any:
     asked = OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index)])
     return client.ask(OffsetDeleteRequest(group_id=GROUP, topics=[asked]), 0)
