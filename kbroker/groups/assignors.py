@@ -345,7 +345,7 @@ def utf16(text: str) -> bytes:
 
 
 def load_assignors(names: Iterable[str]) -> dict[str, Assignor]:
-    """Assignors by their names, in order. Raises: ValueError in one line for a name that there is none for."""
+    """Assignors by their names, in order. Raises: ValueError in one line for a name without one that can be used."""
     known: dict[str, Assignor] = {each.name: each for each in (UniformAssignor(), RangeAssignor())}
     found: dict[str, Assignor] = {}
     for given in names:
@@ -364,7 +364,13 @@ def _by_entry_point(name: str) -> Assignor | None:
     from importlib.metadata import entry_points  # only who has one of its own pays for looking
 
     for each in entry_points(group=ENTRY_POINTS, name=name):
-        made = each.load()
-        assignor: Assignor = made() if isinstance(made, type) else made
+        where = f"group.consumer.assignors={name}: entry point {each.value}: "
+        try:
+            made = each.load()
+            assignor: Assignor = made() if isinstance(made, type) else made
+        except Exception as error:
+            raise ValueError(f"{where}{type(error).__name__}: {error}") from error
+        if not (hasattr(assignor, "name") and hasattr(assignor, "assign")):
+            raise ValueError(f"{where}allowed: an object, or a class without arguments, that has name and assign")
         return assignor
     return None

@@ -151,6 +151,7 @@ class Node:
         self._limits_of_listeners = limits_of_listeners(self.layers, self.listeners)
         self._sasl = [each.name for each in self.listeners.bound if each.protocol.startswith("SASL_")]
         self._check_logins(self.layers)
+        self._check_assignors()
         self.paths = [_full(path) for path in self.config.log_dirs or [self.config.log_dir] if path]
         self.ports: dict[str, int] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
@@ -199,6 +200,16 @@ class Node:
                 if mechanism not in enabled[name]:
                     allowed = f"one of sasl.enabled.mechanisms of listener {name} ({', '.join(enabled[name])})"
                     raise ConfigError([f"sasl.mechanism.inter.broker.protocol={mechanism}: allowed: {allowed}"])
+
+    def _check_assignors(self) -> None:
+        """Raises: ConfigError for an assignor of consumer groups that is not there, or cannot be used."""
+        if "group.consumer.assignors" in self.layers.static:
+            from kbroker.groups.assignors import load_assignors  # a start with the default needs none of them yet
+
+            try:
+                load_assignors(self.config.group_consumer_assignors)
+            except ValueError as error:
+                raise ConfigError([str(error)]) from None
 
     def _choose_identity(self) -> None:
         """broker.id if it is given, else what the directories were made with, else 1; their cluster, or a new one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,10 @@ def marked(folder: Path, *lines: str) -> str:
         ("broker.id=-5", "broker.id=-5: allowed: a 32-bit integer, at least -1 (--override)"),
         ("log.dirs=", "log.dirs=: allowed: at least one directory"),
         (
+            "group.consumer.assignors=uniform,nope",
+            "group.consumer.assignors=nope: allowed: uniform, range, or an entry point kbroker.group_assignors",
+        ),
+        (
             "authorizer.class.name=some.Authorizer",
             "authorizer.class.name=some.Authorizer: allowed: text, empty, kafka.security.authorizer.AclAuthorizer, or "
             "org.apache.kafka.metadata.authorizer.StandardAuthorizer (--override)",
@@ -66,6 +71,22 @@ def marked(folder: Path, *lines: str) -> str:
 )
 def test_a_bad_value_is_told_with_what_is_allowed(setting: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "--override", setting) == line
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ("no_such_module:Assignor", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("json:JSONDecoder", "allowed: an object, or a class without arguments, that has name and assign"),
+    ],
+)
+def test_an_assignor_that_cannot_be_used_is_told_at_the_start(
+    names: str, why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = metadata.EntryPoint("mine", names, "kbroker.group_assignors")
+    monkeypatch.setattr(metadata, "entry_points", lambda group, name: [entry] if name == "mine" else [])
+    line = said(capsys, group_consumer_assignors="range,mine")
+    assert line == f"group.consumer.assignors=mine: entry point {names}: {why}"
 
 
 def test_a_file_that_is_no_text_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
