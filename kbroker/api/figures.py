@@ -313,13 +313,30 @@ def _cleaner(broker: Broker) -> Iterator[Family]:
 # ---- coordinators
 
 
+GROUP_STATES = {
+    "classic": ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead"),
+    "consumer": ("Empty", "Assigning", "Reconciling", "Stable", "Dead"),
+    "share": ("Empty", "Stable", "Dead"),
+    "streams": ("NotReady", "Empty", "Assigning", "Reconciling", "Stable", "Dead"),
+}
+"""The states that groups of each kind are counted by. Source: GroupCoordinatorMetrics of Apache Kafka 4.4."""
+
+
 def _groups(broker: Broker) -> Iterator[Family]:
     stem = "kafka_coordinator_group_groupmetadatamanager_"
     groups = [group for shard in broker.group_runtime.shards.values() for group in shard.groups.values()]
-    states = Counter(group.state.value for group in groups)
-    yield single(f"{stem}numgroups", "gauge", "Groups that this broker coordinates.", len(groups))
-    for state in ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead"):
-        yield single(f"{stem}numgroups{state.lower()}", "gauge", f"Groups that are {state}.", states[state])
+    counts = Counter((group.TYPE.value, group.state.value) for group in groups)
+    of_kind = {kind: sum(counts[kind, state] for state in states) for kind, states in GROUP_STATES.items()}
+    yield single(f"{stem}numgroups", "gauge", "Classic groups that this broker coordinates.", of_kind["classic"])
+    for state in GROUP_STATES["classic"]:
+        text = f"Classic groups that are {state}."
+        yield single(f"{stem}numgroups{state.lower()}", "gauge", text, counts["classic", state])
+    newer = "kafka_server_group_coordinator_metrics_"
+    totals = [Sample(count, (("protocol", kind),)) for kind, count in of_kind.items()]
+    yield Family(f"{newer}group_count", "gauge", "Groups that this broker coordinates, by kind.", totals)
+    for kind, states in GROUP_STATES.items():
+        samples = [Sample(counts[kind, state], (("state", state),)) for state in states]
+        yield Family(f"{newer}{kind}_group_count", "gauge", f"Groups of the kind {kind}, by state.", samples)
     offsets = sum(len(group.offsets.committed) for group in groups)
     yield single(f"{stem}numoffsets", "gauge", "Committed offsets that this broker keeps.", offsets)
     yield Family(

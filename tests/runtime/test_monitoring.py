@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 
+from kbroker.api.figures import GROUP_STATES
 from kbroker.cli import run
+from kbroker.groups import classic_group, modern
+from kbroker.groups.group import GroupType
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.metrics import LINES_PER_PART, exposition
 from kbroker.runtime.monitoring import HEAD_BYTES, MOST_VISITORS, Monitoring
@@ -159,6 +162,41 @@ def test_lag_is_told_by_group_and_partition(world: World) -> None:
     assert found["kafka_coordinator_group_groupmetadatamanager_numgroupsstable"] == 1
 
 
+def test_groups_are_told_by_kind_and_state(world: World) -> None:
+    client = world.client()
+    client.ask(FindCoordinatorRequest(key=GROUP), 3)
+    world.advance(10)
+    sync(client, join(world, client))
+    shard = world.broker.groups.runtime.shards[0]
+    for group_type, count in ((GroupType.CONSUMER, 2), (GroupType.SHARE, 3), (GroupType.STREAMS, 4)):
+        for at in range(count):
+            shard._make(group_type, f"{group_type.value} {at}")
+    found = told(world)
+    stem = "kafka_server_group_coordinator_metrics"
+    totals = {kind: found[f'{stem}_group_count{{protocol="{kind}"}}'] for kind in GROUP_STATES}
+    assert totals == {"classic": 1, "consumer": 2, "share": 3, "streams": 4}
+    assert found[f'{stem}_classic_group_count{{state="Stable"}}'] == 1
+    assert found[f'{stem}_classic_group_count{{state="Empty"}}'] == 0
+    assert [found[f'{stem}_{kind}_group_count{{state="Empty"}}'] for kind in ("consumer", "share", "streams")] == [
+        2,
+        3,
+        4,
+    ]
+    assert found[f'{stem}_streams_group_count{{state="NotReady"}}'] == 0
+    assert f'{stem}_share_group_count{{state="Assigning"}}' not in found
+    assert (
+        found["kafka_coordinator_group_groupmetadatamanager_numgroups"] == 1
+    )  # Kafka's older names count classic ones
+    assert found["kafka_coordinator_group_groupmetadatamanager_numgroupsempty"] == 0
+
+
+@pytest.mark.parametrize("kind", list(GroupType))
+def test_every_state_of_a_kind_is_counted(kind: GroupType) -> None:
+    states = {each.value for each in (classic_group.State if kind is GroupType.CLASSIC else modern.State)}
+    own = {GroupType.CONSUMER: {"NotReady"}, GroupType.SHARE: {"NotReady", "Assigning", "Reconciling"}}
+    assert set(GROUP_STATES[kind.value]) == states - own.get(kind, set())
+
+
 def test_the_cleaner_is_told(world: World) -> None:
     figures = world.broker.logs.cleaner.figures
     figures.read_bytes, figures.written_bytes, figures.map_share, figures.took_ms = 400, 100, 0.5, 2500
@@ -180,7 +218,7 @@ def test_a_name_with_quotes_stays_one_label(world: World) -> None:
     client.ask(FindCoordinatorRequest(key=GROUP), 3)
     world.advance(10)
     odd = 'a"b\\c\nd'
-    world.broker.groups.runtime.shards[0]._make(odd, 0)  # type: ignore[attr-defined]
+    world.broker.groups.runtime.shards[0]._make(GroupType.CLASSIC, odd)
     assert told(world)['kafka_consumergroup_members{consumergroup="a\\"b\\\\c\\nd"}'] == 0
 
 
