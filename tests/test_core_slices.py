@@ -211,7 +211,14 @@ def call_of(world: World, request: type[Message], version: int) -> Request:
     )
 
 
+def with_offsets_topic(world: World) -> None:
+    """Else FindCoordinator waits until it is there."""
+    world.client().send(FindCoordinatorRequest(key="g", key_type=0), 3)
+    world.advance(0)
+
+
 def test_names_are_not_gone_through_before_the_first_break(world: World) -> None:
+    with_offsets_topic(world)
     find = FindCoordinatorRequest(key_type=0, coordinator_keys=Named("abcdefgh"))
     next(groups.find_coordinator(find, call_of(world, FindCoordinatorRequest, 4)))  # type: ignore[arg-type]
     describe = DescribeGroupsRequest(groups=Named("abcdefgh"))
@@ -501,6 +508,7 @@ def test_errors_in_a_long_answer_are_counted_in_slices(world: World, monkeypatch
 
 
 def test_a_large_request_counts_as_what_it_becomes_until_it_is_answered(world: World) -> None:
+    with_offsets_topic(world)
     client = world.client()
     client.send(keys(20_000), 4)
     world.core.step(EXPIRED, world.clock.now_ms())
@@ -551,6 +559,7 @@ def test_a_large_produce_appends_one_batch_before_others_have_their_turn(
 
 
 def test_a_small_request_is_not_behind_large_ones_of_its_address(world: World) -> None:
+    with_offsets_topic(world)
     large, small = world.client(), world.client()
     first = large.send(keys(20_000), 4)
     second = small.send(keys(40), 4)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator import Runtime
     from protocol.message import Message
 
+KEYS_WAITED_FOR = 100  # of one request: whether their shards are loaded is looked up at each news of them
 READY_WAIT_MS = 5_000  # of a machine that is busy with other things, to make 50 partitions
 
 
@@ -44,7 +45,7 @@ def once_there(kind: CoordinatorType, keys: Sequence[str], call: Call, answer: C
     if kind.topic in plane.cache.topics and runtime.partitions:
         return answer()
     creation = None if kind.topic in plane.cache.topics else auto_create(kind.topic, plane, mutation_charge(call))
-    waiting = AwaitCoordinator(kind, keys, call, creation, answer)
+    waiting = AwaitCoordinator(kind, keys[:KEYS_WAITED_FOR], call, creation, answer)
     return waiting.answer(call.now_ms) or waiting
 
 

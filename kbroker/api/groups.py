@@ -378,7 +378,8 @@ def delete_groups(request: DeleteGroupsRequest, call: Call) -> Result:
     What share coordinators keep of share groups is forgotten first.
     """
     names = list(dict.fromkeys(request.groups_names))
-    of_share = [name for name in names if _is_empty_share_group(name, call)]
+    has_met_share = any(shard.has_met(GroupType.SHARE) for shard in call.broker.group_runtime.shards.values())
+    of_share = [name for name in names if has_met_share and _is_empty_share_group(name, call)]
     if of_share:
         return _forget_states_and_delete(names, of_share, call)
     return _delete(request, names, call, call.caller)

@@ -83,6 +83,10 @@ class GroupShard(Shard[GroupsRecord]):
             found = self._kinds[group_type] = KINDS[group_type]()(self)
         return found
 
+    def has_met(self, group_type: GroupType) -> bool:
+        """Whether there may be groups of this kind, or were since this began to serve."""
+        return group_type in self._kinds
+
     def kind_of(self, group: Group | None) -> GroupKind:
         """The rules of a group's kind; where there is none, those of classic groups."""
         return self.kind(GroupType.CLASSIC if group is None else group.TYPE)

@@ -524,7 +524,7 @@ def test_log_directories_and_api_versions_are_shown(ask: Ask) -> None:
     ask("produce", "-t", "stored", stdin=b"1\n")
     (row,) = rows(ask("cluster", "--log-dirs", "--topic", "stored", "--json")[1])
     assert row["bytes"] > 0
-    assert {"key": 18, "api": "ApiVersions", "min": 0, "max": 4} in rows(ask("cluster", "--api-versions", "--json")[1])
+    assert {"key": 18, "api": "ApiVersions", "min": 0, "max": 5} in rows(ask("cluster", "--api-versions", "--json")[1])
 
 
 def test_a_log_directory_without_partitions_is_shown(capsys: Captured, tmp_path: Path) -> None:

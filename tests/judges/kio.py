@@ -38,10 +38,14 @@ def _paths() -> dict[tuple[str, int], str]:
     }
 
 
+BEFORE_IT_WAS_STABLE = {("ReadShareGroupStateSummaryResponse", 0)}
+"""What kio has as it was in early access: without the leader's epoch. Apache's classes of 4.4 judge it."""
+
+
 @cache
 def entity(message: str, version: int) -> Any:
-    """kio's class of a message in one version, or None if it has none."""
-    path = _paths().get((message, version))
+    """kio's class of a message in one version, or None if it has none that can judge."""
+    path = None if (message, version) in BEFORE_IT_WAS_STABLE else _paths().get((message, version))
     return resolve_name(path) if path else None
 
 
