@@ -101,6 +101,8 @@ NOT_COMPARED = WORDS | {
 }
 SUBSCRIPTION = struct.pack(">hih1sii", 0, 1, 1, b"t", -1, 0)  # what a consumer that reads topic t says of itself
 UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED = 25, 79
+SETTINGS_OF_A_GROUP = 1 << 10 | 1 << 11
+"""DESCRIBE_CONFIGS and ALTER_CONFIGS: no operations of groups in Kafka 3.9, but in 4.3 and 4.4."""
 
 
 class Told:
@@ -133,6 +135,8 @@ class Told:
                 sorted(plain, key=str) if name in ("partitions", "configs") else plain
             )  # Kafka's hash tables shuffle them
         value = bytes(value) if isinstance(value, memoryview) else value
+        if name == "authorized_operations":  # of a group
+            return value & ~SETTINGS_OF_A_GROUP
         if name in MADE_UP and value not in ("", 0, -1):
             return self._numbers.setdefault((name, value), len(self._numbers))
         return value
