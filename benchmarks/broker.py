@@ -1,4 +1,4 @@
-"""kbroker beside Apache Kafka 4.3.0, under the same load, in one run: every budget of the design.
+"""kbroker beside Apache Kafka 4.4.0, under the same load, in one run: every budget of the design.
 
 Both brokers run at the same time and get a row's rounds in turn, so that a slow moment of the machine hits both; both
 are warmed up before a row's first round, until they no longer get faster; no sample is left out. Printed: medians, the

@@ -1,6 +1,6 @@
 """Three kbroker processes beside three Apache Kafka brokers: replication, failover and what many partitions cost.
 
-Rows of throughput and latency are beside Apache Kafka 4.3.0 (KRaft, 768 MiB of heap each), both clusters up at once and
+Rows of throughput and latency are beside Apache Kafka 4.4.0 (KRaft, 768 MiB of heap each), both clusters up at once and
 their rounds in turn; those of a controller are beside Apache Kafka 3.9.1, one cluster after the other on a ZooKeeper of
 its own. Printed as every round ends, and as a Markdown table at the end. See docs/benchmarks.md.
 """

@@ -1,4 +1,4 @@
-"""What grows: kbroker's cost as there is more of something, beside Apache Kafka 4.3.0's, as curves.
+"""What grows: kbroker's cost as there is more of something, beside Apache Kafka 4.4.0's, as curves.
 
 `scripts/bench curves` measures: processor time a request from 1 to 10,000 connections, and a batch from 1 to 1,000
 partitions a request; the time in which a group of 10 to 1,000 members has joined; memory and start with 100 to 50,000

@@ -22,7 +22,7 @@ from kbroker.properties import format_properties
 
 ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1"
-RELEASE = "4.3.0"
+RELEASE = "4.4.0"
 OURS, APACHES, FLOOR = "kbroker", "apache", "floor"
 STOP_S = 300  # for a clean shutdown: with 50,000 partitions each has files to be synced
 END_S = 30  # for one that nobody needs any more
