@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import crowds, java_rows, login_rows, pairs, quota_rows, rows, rule_rows, tls_rows
+from benchmarks.harness import crowds, group_rows, java_rows, login_rows, pairs, quota_rows, rows, rule_rows, tls_rows
 
 ALL: tuple[type[rows.Row], ...] = (
     *rows.BUDGETED,
@@ -12,6 +12,7 @@ ALL: tuple[type[rows.Row], ...] = (
     *login_rows.ROWS,
     *rows.WATCHED,
     *crowds.ROWS,
+    *group_rows.ROWS,
     *pairs.ROWS,
     *java_rows.ROWS,
 )
