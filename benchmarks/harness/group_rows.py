@@ -56,7 +56,10 @@ LOADING = (14, 15, 16)  # the coordinator loads, is not available, or is another
 ASSIGNMENT_INTERVAL_S = 1.0  # group.consumer.assignment.interval.ms as shipped
 HEARTBEAT_INTERVAL_S = 5.0  # group.consumer.heartbeat.interval.ms as shipped
 MEMBERS_TOPIC, SHARE_TOPIC = "bench-members", "bench-share"
-SESSIONS = {"group.consumer.session.timeout.ms": "60000"}  # the longest: the first are silent until the last are there
+IDLE_SETTINGS = {
+    "group.consumer.session.timeout.ms": "60000",  # the longest: the first are silent until the last are there
+    "log.retention.check.interval.ms": "300000",  # as shipped: the topic's partitions are not what is measured
+}
 GROUP_RESOURCE, SET = 32, 0
 ACCEPT = 1
 
@@ -245,7 +248,7 @@ class IdleMembers(Row):
         return min(self.scale.starts, 3)
 
     def measure_fresh(self, kind: str, fresh: Fresh) -> Measured:
-        with fresh(kind, SESSIONS) as broker, ExitStack() as stack:
+        with fresh(kind, IDLE_SETTINGS) as broker, ExitStack() as stack:
             broker.launch_ready()
             with broker.connect() as connection:
                 create_topics(connection, [MEMBERS_TOPIC], self.members)
