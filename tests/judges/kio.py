@@ -23,7 +23,7 @@ from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 
 from protocol.message import Message, Struct
 from protocol.schema import Field, fields
-from tests.judges.trees import Json, plain_name
+from tests.judges.trees import CHANGED_UNTIL_STABLE, Json, plain_name
 
 _CODES = sorted(int(code) for code in ErrorCode)
 
@@ -38,14 +38,10 @@ def _paths() -> dict[tuple[str, int], str]:
     }
 
 
-BEFORE_IT_WAS_STABLE = {("ReadShareGroupStateSummaryResponse", 0)}
-"""What kio has as it was in early access: without the leader's epoch. Apache's classes of 4.4 judge it."""
-
-
 @cache
 def entity(message: str, version: int) -> Any:
     """kio's class of a message in one version, or None if it has none that can judge."""
-    path = None if (message, version) in BEFORE_IT_WAS_STABLE else _paths().get((message, version))
+    path = None if message in CHANGED_UNTIL_STABLE else _paths().get((message, version))
     return resolve_name(path) if path else None
 
 
