@@ -25,7 +25,7 @@ from tests.runtime.metadata_servers import RunningServer
 SECTION = "1 Brokers and topics"
 pytestmark = pytest.mark.timeout(3600)
 
-QUICK = 60  # topics, where no option says it
+QUICK = 30  # topics, where no option says it
 PER_DRIVER = 500  # clients ask for all topics that they know at once: a program that knows few stays quick
 TRY_AGAIN = {
     "UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER",
