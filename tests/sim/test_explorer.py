@@ -14,11 +14,12 @@ from kbroker.replica.followers import Follower
 from kbroker.replica.partition import Partition
 from kbroker.share.share_partition import Change, SharePartition
 from kbroker.sim.explored_in_sync import InSyncModel
-from kbroker.sim.explored_partitions import PartitionModel, PartitionWorld
+from kbroker.sim.explored_members import MemberWorld
+from kbroker.sim.explored_partitions import PartitionModel
 from kbroker.sim.explored_producer import ProducerModel
 from kbroker.sim.explored_records import IsWritten, RecordModel
 from kbroker.sim.explored_records import Written as Stored
-from kbroker.sim.explored_tasks import TaskModel, TaskWorld
+from kbroker.sim.explored_tasks import TaskModel
 from kbroker.sim.explorer import Explored, ObjectionError, explore
 from protocol.records.batch import PRODUCER_EPOCH, PRODUCER_ID, HeaderTuple
 
@@ -121,14 +122,14 @@ class GivesTasksAway(TaskModel):
 class BelievesAtOnce(TaskModel):
     """Takes tasks away from a member that has not said that it has let go of them."""
 
-    def _reconcile(self, current: Current, member: int, state: TaskWorld, owned: object) -> Current:
+    def _reconcile(self, current: Current, member: int, state: MemberWorld, said: object) -> Current:
         return super()._reconcile(current, member, state, state.target[member])
 
 
 class NeverReleases(TaskModel):
     """Lets a member wait that has said that it has let go."""
 
-    def _reconcile(self, current: Current, member: int, state: TaskWorld, owned: object) -> Current:
+    def _reconcile(self, current: Current, member: int, state: MemberWorld, said: object) -> Current:
         return super()._reconcile(current, member, state, current.tasks.with_all(current.pending))
 
 
@@ -165,7 +166,7 @@ class BelievesInPartitions(PartitionModel):
     """Takes partitions away from a member that has not said that it has let go of them."""
 
     def _reconcile(
-        self, current: ConsumerGroupMember, member: int, state: PartitionWorld, said: object
+        self, current: ConsumerGroupMember, member: int, state: MemberWorld, said: object
     ) -> ConsumerGroupMember:
         return super()._reconcile(current, member, state, state.target[member])
 
@@ -174,7 +175,7 @@ class NeverHearsOfPartitions(PartitionModel):
     """Lets a member wait that has said that it has let go."""
 
     def _reconcile(
-        self, current: ConsumerGroupMember, member: int, state: PartitionWorld, said: object
+        self, current: ConsumerGroupMember, member: int, state: MemberWorld, said: object
     ) -> ConsumerGroupMember:
         return super()._reconcile(current, member, state, None)
 
