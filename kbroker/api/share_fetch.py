@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 LONGEST_MEMBER_ID = 36  # characters: a UUID with its hyphens
 RENEWS_SINCE = 2
 RECORD_LIMIT = 1  # ShareAcquireMode
-LOOKS = 16  # at a partition in one answer, where what was read is for nobody
+LOOKS = 16  # at a partition in one answer, where no record that was read is delivered
 HOT_BYTES = 4 << 20  # at the end of a log: appended lately, and still in the page cache
 HEADERS_AT_ONCE = 10_000  # read for one answer
 ASKED_THE_WRONG = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -533,7 +533,7 @@ class ShareFetching:
 class _Scan:
     """A job: the headers of the batches in a region, up to an offset. is_done: whether they are here.
 
-    batches, aborted: what the region has, and what of it is for nobody.
+    batches, aborted: what the region has, and what of it is never delivered.
     """
 
     __slots__ = ("_aborted", "_end", "_places", "aborted", "batches", "is_done", "offset", "region")

@@ -159,7 +159,7 @@ def topic_groups(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def settings_of(cluster: Cluster, kind: int, name: str) -> list[dict[str, Any]]:
-    """Settings of a topic or a broker, those that somebody has set first. Raises: ConsoleError."""
+    """Settings of a topic or a broker, those that were set first. Raises: ConsoleError."""
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
     node = int(name) if kind == BROKER else None

@@ -250,7 +250,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         return group.group_epoch + 1
 
     def _is_assignment_pending(self, group: ShareGroup) -> bool:
-        """Whether something has begun that a member subscribes to, and that is nobody's yet."""
+        """Whether something has begun that a member subscribes to, and that no member has yet."""
         assigned: set[tuple[bytes, int]] = {
             (topic_id, partition)
             for target in group.target.values()
@@ -269,7 +269,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
     def _assigned(
         self, operation: Operation, group: ShareGroup, after: ShareMember, epoch: int, records: list[GroupsRecord]
     ) -> ShareMember:
-        """The member with its target, which is computed anew if the epoch has moved."""
+        """The member with its target, which is computed again if the epoch has moved."""
         target, target_epoch = group.target.get(after.member_id, {}), group.assignment_epoch
         if group.assignment_epoch < epoch:
             image, members = self.shard.image, {**group.members, after.member_id: after}

@@ -1,6 +1,6 @@
 """A share group: its members, what each reads from, and which share-partitions have begun (KIP-932).
 
-State alone, changed by replay (`share.py` has the rules). A member takes its target at once: nobody has to let go of
+State alone, changed by replay (`share.py` has the rules). A member takes its target at once: no member has to let go of
 anything first, since members read the same partitions together.
 
     uninitialized -> initializing (the share coordinator is asked) -> initialized, and from then on assigned

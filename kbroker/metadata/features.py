@@ -1,6 +1,6 @@
 """Features (KIP-584): what this broker can do, and at which level all brokers of the cluster have agreed to do it.
 
-Whoever depends on a feature asks `Features.is_on`, each time: levels change while brokers run. What is agreed is in
+Code that depends on a feature asks `Features.is_on`, each time: levels change while brokers run. What is agreed is in
 the node `/feature`, as Apache Kafka 3.9 keeps it; `FeatureNode` reads it in each session with the store, before the
 broker registers, and again whenever it changes. The controller alone writes it (`controller/features.py`), but for a
 broker that is alone: that one has every feature on at its newest level from the start.

@@ -70,7 +70,7 @@ class Stretch:
         return self.state in TERMINAL and self.pending is None
 
     def become(self, state: RecordState) -> None:
-        """Change the state; nobody's lock is on it then."""
+        """Change the state; no member's lock is on it then."""
         assert state in MAY_FOLLOW[self.state], (self, state)
         self.state, self.pending = state, None
         self.member_id, self.deadline_ms = "", 0

@@ -235,7 +235,7 @@ class SharePartition:
         """Lock records of these batches of the log, which were read from `fetch_offset` on, for a member.
 
         most: records; whole batches may be more, unless `exactly`. batch_size: of what is acquired for the first time,
-        records together. aborted: batches of transactions that came to nothing, which nobody is to see.
+        records together. aborted: batches of transactions that came to nothing, which no member is to see.
         """
         if not batches or batches[-1].last < self.start_offset:
             return []
@@ -292,7 +292,7 @@ class SharePartition:
         return stretch
 
     def _archive_acquired(self, found: list[Stretch], batch: LogBatch) -> None:
-        """Of what was acquired just now, a batch is for nobody."""
+        """Of what was acquired just now, a batch is never delivered."""
         for stretch in list(found):
             first, last = max(stretch.first, batch.base), min(stretch.last, batch.last)
             if first > last or stretch.state is not ACQUIRED:

@@ -22,7 +22,7 @@ from protocol.errors import KafkaError
 from protocol.message import ZERO_UUID
 from protocol.namedtuple import NamedTuple
 
-NOBODY = -1
+NO_LEADER = -1
 NOW_MS, LAG_MS = 0, 10
 
 
@@ -202,7 +202,7 @@ class InSyncModel:
 
     def _fetch(self, cluster: Cluster, broker: int) -> bool:
         follower, own = self._at(cluster, broker)
-        leader = cluster.partitions[follower.leader_id] if follower.leader_id != NOBODY else None
+        leader = cluster.partitions[follower.leader_id] if follower.leader_id != NO_LEADER else None
         if leader is None or not leader.is_leader or broker not in leader.followers:
             return False
         if leader.leader_epoch != follower.leader_epoch:
@@ -260,7 +260,7 @@ class InSyncModel:
     def _elect(self, cluster: Cluster, candidates: tuple[int, ...]) -> None:
         decided = cluster.decided
         cluster.decided = decided._replace(
-            leader=candidates[0] if candidates else NOBODY,
+            leader=candidates[0] if candidates else NO_LEADER,
             leader_epoch=decided.leader_epoch + 1,
             isr=candidates or decided.isr,
             partition_epoch=decided.partition_epoch + 1,
@@ -269,7 +269,7 @@ class InSyncModel:
     def _return(self, cluster: Cluster, broker: int) -> bool:
         cluster.partitions[broker] = self._new(broker)
         decided = cluster.decided
-        if decided.leader == NOBODY and broker in decided.isr:
+        if decided.leader == NO_LEADER and broker in decided.isr:
             self._elect(cluster, (broker,))
         self._tell(cluster, broker)
         return True

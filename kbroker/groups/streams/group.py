@@ -48,7 +48,7 @@ MAY_FOLLOW = {
 _NO_OFFSETS: Mapping[Task, int] = MappingProxyType({})
 
 
-def nobody() -> StreamsGroupMemberMetadataValue:
+def no_metadata() -> StreamsGroupMemberMetadataValue:
     """What is known of a member that has not said anything."""
     return StreamsGroupMemberMetadataValue(
         instance_id=None, rack_id=None, client_id="", client_host="", topology_epoch=-1, process_id="", client_tags=[]
@@ -226,7 +226,7 @@ class StreamsGroup(ModernGroup[StreamsMember]):
     def _replay_current(self, member_id: str, value: StreamsGroupCurrentMemberAssignmentValue | None) -> None:
         before = self.members.get(member_id)
         if before is not None or value is not None:
-            about = nobody() if before is None else before.about
+            about = no_metadata() if before is None else before.about
             self._put(before, StreamsMember(member_id, about, Current() if value is None else current_of(value)))
 
     def _put(self, before: StreamsMember | None, after: StreamsMember) -> None:

@@ -20,7 +20,7 @@ from kbroker.groups.group import GroupType
 from kbroker.groups.modern import ModernGroups, metadata_hash, partition_count
 from kbroker.groups.streams import records
 from kbroker.groups.streams.assignor import Member, SubtopologyTasks, assign, java_order
-from kbroker.groups.streams.group import Progress, StreamsGroup, StreamsMember, nobody
+from kbroker.groups.streams.group import Progress, StreamsGroup, StreamsMember, no_metadata
 from kbroker.groups.streams.reconciliation import Epoch, MemberState, compare_epoch, reconcile
 from kbroker.groups.streams.requests import check_request, to_stored
 from kbroker.groups.streams.tasks import NOTHING, Task, Tasks, from_ids, to_ids
@@ -205,7 +205,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
                 if not is_joining:
                     raise _unknown(group.group_id, request.member_id)
                 self._check_size(group)
-            member, replaced = known or StreamsMember(request.member_id, nobody()), None
+            member, replaced = known or StreamsMember(request.member_id, no_metadata()), None
         if replaced is None:
             _check_epoch(member, request)
         return _Step(group, request, member, replaced, changes, [])
@@ -246,7 +246,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             found = group.members.get(member_id)
             if found is None:
                 self._check_size(group)
-            return found or StreamsMember(member_id, nobody()), None
+            return found or StreamsMember(member_id, no_metadata()), None
         if holder.current.epoch != LEAVE_FOR_A_WHILE:
             if holder.member_id == member_id:
                 return holder, None
@@ -622,8 +622,8 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
     ) -> ErrorCode:
         """See GroupKind. Before version 6 an epoch of the past is told as a generation of the past."""
         epoch = request.generation_id
-        names_nobody = epoch < 0 and not request.member_id and request.group_instance_id is None
-        if names_nobody or (epoch < 0 and not group.members):
+        names_no_member = epoch < 0 and not request.member_id and request.group_instance_id is None
+        if names_no_member or (epoch < 0 and not group.members):
             return ErrorCode.NONE
         member = group.members.get(request.member_id)
         if member is None:
