@@ -8,8 +8,8 @@ heartbeats do not say what it has, as those of Apache's client for streams. A me
 joins again. A member may be removed, as when its session runs out: what that client then still does is its own affair
 until it is told, as in Kafka.
 
-What must hold for both: a member's epoch never goes back, nor past the target's; and a member that
-waits, waits for something: when nothing moves any more, all have reached the target.
+What must hold for both: a member's epoch never goes back, nor past the target's; and a member that waits, waits for
+something: when nothing moves any more, all have reached the target.
 """
 
 from __future__ import annotations
