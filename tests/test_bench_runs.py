@@ -107,6 +107,15 @@ def test_the_table_shows_the_median_and_every_run() -> None:
     assert "| 0.40x (0.30, 0.50, 0.40) | <= 0.5x | holds |" in table
 
 
+def test_a_row_of_two_measures_has_its_title_once() -> None:
+    both = run(row("load/cpu", [3], [10]), row("load/rate", [150], [100]))
+    assert full_table([Load], [both]).count("a load") == 1
+
+
+def test_a_budget_without_a_figure_is_below_the_table() -> None:
+    assert full_table([Load, Memory], [ratio_of(3)]).endswith("\n- memory: at rest <= 45 MB")
+
+
 def on(interpreter: str, ours: float) -> Run:
     found = ratio_of(ours)
     return {**found, "machine": {**MACHINE, "python": interpreter}}

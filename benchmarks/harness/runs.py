@@ -109,21 +109,40 @@ def _is_optimised(run: Run) -> bool:
 
 
 def full_table(rows: Sequence[type[Row]], runs: Sequence[Run]) -> str:
-    """Every measure of every row: medians of the runs' medians, ratios run by run, verdicts."""
+    """Every measure that a run has: medians of the runs' medians, ratios run by run, verdicts; a row's title once.
+
+    Below it the budgets that no run is about.
+    """
     headings = ("row", "measure", "kbroker", "Apache", "floor", "ratio", "budget", "verdict")
-    lines = [
-        (
-            each.row.title,
-            each.metric.title,
-            *(_median(each.medians(kind), each.metric) for kind in ("kbroker", "apache", "floor")),
-            _median_and_all(each.medians("ratio"), "x"),
-            each.metric.budget,
-            each.verdict,
+    found = measures(rows, runs)
+    lines: list[tuple[str, ...]] = []
+    title = ""
+    for each in found:
+        if not each.there:
+            continue
+        lines.append(
+            (
+                "" if each.row.title == title else each.row.title,
+                each.metric.title,
+                *(_median(each.medians(kind), each.metric) for kind in ("kbroker", "apache", "floor")),
+                _median_and_all(each.medians("ratio"), "x"),
+                each.metric.budget,
+                each.verdict,
+            )
         )
-        for each in measures(rows, runs)
-        if each.there or each.metric.budget
-    ]
-    return "\n\n".join([_about(runs), *_places(runs), *_failures(runs), markdown_table(headings, lines)])
+        title = each.row.title
+    table = markdown_table(headings, lines)
+    return "\n\n".join([_about(runs), *_places(runs), *_failures(runs), table, *_open(found)])
+
+
+def _open(found: Sequence[Measure]) -> list[str]:
+    """The budgets without a figure, a line for each row of the bench."""
+    budgets: dict[str, list[str]] = {}
+    for each in found:
+        if each.metric.budget and not each.there:
+            budgets.setdefault(each.row.title, []).append(f"{each.metric.title} {each.metric.budget.strip()}")
+    lines = [f"- {title}: {'; '.join(those)}" for title, those in budgets.items()]
+    return ["\n".join(["Without a figure, with their budgets:", *lines])] if lines else []
 
 
 def _about(runs: Sequence[Run]) -> str:
