@@ -163,7 +163,7 @@ class FollowerReader(Reader):
             for wanted, _, size in answers:
                 partition = here.get((wanted.topic or "", wanted.index))  # one read in an earlier slice may have gone
                 if size and partition is not None and partition.is_throttled_leader:
-                    throttle.note(size, self._call.broker.clock.now_ms())
+                    throttle.record(size, self._call.broker.clock.now_ms())
 
     @property
     def _is_held_up(self) -> bool:

@@ -167,7 +167,7 @@ def share_acknowledge(request: Flat, call: Call) -> Result:
         group_id, member_id = _check_member(group, member)
         if epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
-        session = call.broker.share_partitions.sessions.go_on(group_id, member_id, epoch)
+        session = call.broker.share_partitions.sessions.session_for_request(group_id, member_id, epoch)
     except KafkaError as error:
         return _refuse_acknowledge(request, error.code, error.message, call.version)
     may_renew = call.version >= RENEWS_SINCE
@@ -272,7 +272,7 @@ def _session(
     """The session of a fetch. Raises: KafkaError."""
     share = call.broker.share_partitions
     if epoch != INITIAL_EPOCH:
-        return share.sessions.go_on(group_id, member_id, epoch)
+        return share.sessions.session_for_request(group_id, member_id, epoch)
     if acknowledges:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     most = call.broker.config.group_share_max_share_sessions

@@ -150,14 +150,14 @@ class AlterLogDirs:
         if target is not None and present is not None:
             move = self._begin(partition, present, target, now_ms)
             if move.job is None:
-                self._go_on(move, now_ms)  # now: what a crash took from the present log is to be missed before it grows
+                self._copy_next(move, now_ms)  # now: what a crash took from the present log is to be missed before it grows
                 self._sleep()
 
     def _wake(self, now_ms: int) -> None:
         """Go on with the moves that have nothing under way, the first ones first."""
         for move in self._first():
             if move.job is None and move.wake_ms <= now_ms:
-                self._go_on(move, now_ms)
+                self._copy_next(move, now_ms)
         self._sleep()
 
     def _first(self) -> list[Move]:
@@ -207,7 +207,7 @@ class AlterLogDirs:
         is_on_its_way = move.target.futures.get(move.partition) is move.future
         return not is_on_its_way or replica is None or replica.log is not move.present
 
-    def _go_on(self, move: Move, now_ms: int) -> None:
+    def _copy_next(self, move: Move, now_ms: int) -> None:
         """Read what the copy lacks next; if that is nothing, change over."""
         if self._is_over(move):
             self._forget(move.partition)
@@ -297,8 +297,8 @@ class AlterLogDirs:
         with self._failing(move, now_ms):
             if is_same:
                 self._fill(move, job.data, now_ms)
-                self._replicas.throttles.moves.note(len(job.data), now_ms)
-            self._go_on(move, now_ms)
+                self._replicas.throttles.moves.record(len(job.data), now_ms)
+            self._copy_next(move, now_ms)
 
     def _fill(self, move: Move, data: bytes, now_ms: int) -> None:
         """Append to a copy. Raises KafkaError, OSError."""

@@ -92,7 +92,7 @@ class AlterPartitionManager:
         self._requester = requester
         self._tell = tell
         self._look_every_ms = max(plane.configs.broker.replica_lag_time_max_ms // 2, 1)
-        self._look_at = scheduler.alarm(self._look)
+        self._look_at = scheduler.alarm(self._shrink_isrs)
         self._look_at.set(clock.now_ms() + self._look_every_ms)
         self._waiting: dict[Partition, None] = {}
         self._under_way: Proposals | None = None
@@ -110,10 +110,10 @@ class AlterPartitionManager:
 
     # -- time
 
-    def _look(self, now_ms: int) -> None:
+    def _shrink_isrs(self, now_ms: int) -> None:
         """For followers that lag."""
         self._look_at.set(now_ms + self._look_every_ms)
-        self._replicas.look_for_laggards(now_ms)
+        self._replicas.shrink_isrs(now_ms)
 
     # -- asking
 

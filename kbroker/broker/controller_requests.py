@@ -146,7 +146,7 @@ class ControllerRequestQueue:
         if self._held is not None:
             self._tell(CutsEnded())
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Begin with what is left of a request that waits, if one does."""
         held, self._held = self._held, None
         self._retry_at.cancel()
@@ -171,7 +171,7 @@ class ControllerRequestQueue:
                     self._reply(ticket, response)
 
     def _obey_in_slices(self, obeyed: Obeyed, ticket: Ticket) -> Slices:
-        """Ends early, to be begun again by `go_on`, where something has to be waited for."""
+        """Ends early, to be begun again by `resume`, where something has to be waited for."""
         try:
             while True:
                 if next(obeyed):
@@ -212,7 +212,7 @@ class ControllerRequestQueue:
         return ErrorCode.NONE
 
     def _obey(self, request: ControlRequest, version: int, ticket: Ticket) -> ControlResponse | None:
-        """All of it at once; None where some of it has to wait: `go_on` begins with what is left."""
+        """All of it at once; None where some of it has to wait: `resume` begins with what is left."""
         obeyed = self._obeyed(request, version)
         try:
             while not next(obeyed):

@@ -148,7 +148,7 @@ class DeadLetters:
         if refusal:
             self._give_up(sending, refusal, now_ms)
         else:
-            self._go_on(sending, now_ms)
+            self._write_next(sending, now_ms)
 
     def _refusal(self, topic: str) -> str:
         """Why a topic is no dead letter queue; empty if it is one."""
@@ -172,7 +172,7 @@ class DeadLetters:
 
     # --- one batch
 
-    def _go_on(self, sending: _Sending, now_ms: int) -> None:
+    def _write_next(self, sending: _Sending, now_ms: int) -> None:
         """Write the next batch of a stretch."""
         image = self._broker.plane.cache.topics.get(sending.topic)
         if image is None:
@@ -218,7 +218,7 @@ class DeadLetters:
         sending = self._reading.pop(job)
         if error is None and isinstance(job, _ReadSource):
             sending.copies = job.found
-        self._go_on(sending, now_ms)
+        self._write_next(sending, now_ms)
 
     def _batch(self, sending: _Sending) -> bytearray:
         """As much as fits into one batch of the topic; sets where that ends."""
@@ -327,7 +327,7 @@ class DeadLetters:
             log.info("%s: %d in topic %s", sending, sending.letter.last - sending.letter.first + 1, sending.topic)
             sending.done(now_ms)
         else:
-            self._go_on(sending, now_ms)
+            self._write_next(sending, now_ms)
 
     def _failed(self, sending: _Sending, code: ErrorCode, text: str, now_ms: int) -> None:
         if code in AGAIN:
@@ -349,7 +349,7 @@ class DeadLetters:
         for sending in due:
             del self._again[sending]
         for sending in due:
-            self._go_on(sending, now_ms)
+            self._write_next(sending, now_ms)
         if self._again:
             self._alarm.by(min(self._again.values()), now_ms)
 

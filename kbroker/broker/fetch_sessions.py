@@ -146,7 +146,7 @@ class FetchSession:
         """
         if named is not None:
             topics = []
-            self._take(named)
+            self._update(named)
         for topic, topic_id, partitions in topics:
             name = topic_name(topic_id) if self.uses_ids else topic
             for partition in partitions:
@@ -163,7 +163,7 @@ class FetchSession:
             for wanted in self.partitions.values():
                 wanted.topic = topic_name(wanted.topic_id)
 
-    def _take(self, named: dict[Key, Wanted]) -> None:
+    def _update(self, named: dict[Key, Wanted]) -> None:
         """Add and change partitions; what clients were told of them stays known."""
         for key, wanted in named.items():
             known = self.partitions.get(key)

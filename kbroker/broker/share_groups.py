@@ -113,7 +113,7 @@ class ShareGroups:
                 else:
                     begun.setdefault(topic_id, []).append(partition)
             if begun:
-                self._tell(what.group_id, lambda kind, it: kind.begun(it, what.group_id, begun), now_ms)
+                self._run_logged(what.group_id, lambda kind, it: kind.begun(it, what.group_id, begun), now_ms)
             if then is not None:
                 then(results, now_ms)
 
@@ -122,7 +122,7 @@ class ShareGroups:
         elif then is not None:
             then({}, now_ms)
 
-    def _tell(self, group_id: str, operation: Callable[[Any, GroupOperation], Any], now_ms: int) -> None:
+    def _run_logged(self, group_id: str, operation: Callable[[Any, GroupOperation], Any], now_ms: int) -> None:
         try:
             self.run(group_id, operation, now_ms)
         except KafkaError as error:  # another broker coordinates it now, and asks again
@@ -167,7 +167,7 @@ class ShareGroups:
                     codes[topic_id] = code
             gone = [topic_id for topic_id, code in codes.items() if code is ErrorCode.NONE]
             if gone:
-                self._tell(group_id, lambda kind, it: kind.deleted(it, group_id, gone), now_ms)
+                self._run_logged(group_id, lambda kind, it: kind.deleted(it, group_id, gone), now_ms)
             then(codes, now_ms)
 
         if said:

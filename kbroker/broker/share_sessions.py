@@ -76,7 +76,7 @@ class ShareSessions:
         self._groups[group_id] = self._groups.get(group_id, 0) + 1
         return session
 
-    def go_on(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
+    def session_for_request(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
         """A member's session, for its next request. epoch: FINAL_EPOCH for one that ends it.
 
         Raises: KafkaError SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.

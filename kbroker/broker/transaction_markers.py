@@ -122,10 +122,10 @@ class TransactionMarkers:
 
     def send(self, markers: WriteMarkers, now_ms: int) -> None:
         """Have every partition of a decided transaction get its marker."""
-        self._go_on(_Sending(markers), now_ms)
+        self._write_or_send(_Sending(markers), now_ms)
         self._ask_leaders(now_ms)
 
-    def _go_on(self, sending: _Sending, now_ms: int) -> None:
+    def _write_or_send(self, sending: _Sending, now_ms: int) -> None:
         """Mark what can be marked now, gather what leaders elsewhere are to be asked; the rest is tried again later."""
         if sending.is_in_slices:
             return
@@ -256,7 +256,7 @@ class TransactionMarkers:
         for sending, partitions in sendings.items():
             sending.under_way.difference_update(partitions)
             if not sending.left:
-                self._go_on(sending, now_ms)
+                self._write_or_send(sending, now_ms)
             elif not sending.is_given_up and not sending.left <= sending.under_way:
                 self._try_later(sending, now_ms)
 
@@ -320,7 +320,7 @@ class TransactionMarkers:
                 sending.left.discard(where)
             if sending.is_waited_for or sending.is_given_up or sending in self._retrying:
                 continue
-            self._go_on(sending, now_ms)
+            self._write_or_send(sending, now_ms)
         if waiting:
             self.uncommitted[partition] = waiting
         self._ask_leaders(now_ms)
@@ -329,7 +329,7 @@ class TransactionMarkers:
         """Try again what could not be done before."""
         retrying, self._retrying = self._retrying, {}
         for sending in retrying:
-            self._go_on(sending, now_ms)
+            self._write_or_send(sending, now_ms)
         self._ask_leaders(now_ms)
 
 

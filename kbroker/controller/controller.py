@@ -394,7 +394,7 @@ class Controller:
             yield from failover.take_over(epoch)
         finally:
             self.is_taking_over = False
-        yield from failover.go_on(epoch)
+        yield from failover.resume(epoch)
 
     def _follow(self) -> Procedure[None]:
         """Read which broker is controller. This broker may find that it is not any more."""

@@ -62,7 +62,7 @@ def take_over(epoch: ControllerEpoch) -> Procedure[None]:
     batch.send()  # of each partition where it has arrived: no broker has to obey the leaders in between
 
 
-def go_on(epoch: ControllerEpoch) -> Procedure[None]:
+def resume(epoch: ControllerEpoch) -> Procedure[None]:
     """With what was under way when the last epoch ended."""
     yield from reassignment.requests_changed(epoch)
     yield from reassignment.resume(epoch)

@@ -136,7 +136,7 @@ def _first_leaders(
         if answer.fault is not None:
             log.error("%s-%d gets no leader: %s", *partition, answer.fault)
             continue
-        _note(epoch, batch, partition, state._replace(version=stat_of(answer)), is_new=True)
+        _put_leader(epoch, batch, partition, state._replace(version=stat_of(answer)), is_new=True)
         outcomes[partition] = ErrorCode.NONE
     return outcomes
 
@@ -170,7 +170,7 @@ def _elect(
             )
         written, remaining = yield from _write_states(epoch, elected)
         for partition, state in written.items():
-            _note(epoch, batch, partition, state, is_new=False)
+            _put_leader(epoch, batch, partition, state, is_new=False)
             outcomes[partition] = ErrorCode.NONE
         if is_remembered:
             remaining += unsure
@@ -268,7 +268,7 @@ def raise_leader_epoch(
             batch.leader_and_isr(assignment.adding, each, state, is_new=True)
 
 
-def _note(epoch: ControllerEpoch, batch: Batch, partition: TopicPartition, state: LeaderIsr, *, is_new: bool) -> None:
+def _put_leader(epoch: ControllerEpoch, batch: Batch, partition: TopicPartition, state: LeaderIsr, *, is_new: bool) -> None:
     """A partition has a leader now: remember it, and tell its replicas."""
     context = epoch.context
     context.leaders[partition] = state

@@ -331,7 +331,7 @@ class Fetcher:
             for data in parts:
                 following = named.get((named_by, data[INDEX]))
                 if following is not None and self._is_answer(following):
-                    self._take(following, data, now_ms, wall_ms, backoff_ms)
+                    self._process_partition_data(following, data, now_ms, wall_ms, backoff_ms)
                     is_missed |= following.is_cut  # what it says of the high watermark is for what comes after the cut
                 elif following is not None:
                     self._changed[following] = None
@@ -362,7 +362,7 @@ class Fetcher:
         is_new: bool = data[HIGH_WATERMARK] > own.high_watermark or data[LOG_START_OFFSET] > own.log_start_offset
         return is_new and not data[RECORDS]
 
-    def _take(self, following: PartitionFetchState, data: Flat, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
+    def _process_partition_data(self, following: PartitionFetchState, data: Flat, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
         """data: the fields of PartitionData."""
         code, (epoch, end_offset), records = ErrorCode.of(data[ERROR_CODE]), data[DIVERGING_EPOCH], data[RECORDS]
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -390,7 +390,7 @@ class Fetcher:
         self._replicas.append_as_follower(partition, records, wall_ms)
         self._name_last(following)
         if partition.is_throttled_follower:
-            self._replicas.throttles.followers.note(len(records), now_ms)
+            self._replicas.throttles.followers.record(len(records), now_ms)
 
     def _name_last(self, following: PartitionFetchState) -> None:
         """Of who had records: without a session, a leader fills each answer in the order of the request."""

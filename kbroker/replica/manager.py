@@ -151,7 +151,7 @@ class ReplicaManager:
         if partition.proposal is not before:
             self._tell(InSyncProposed(partition))
 
-    def look_for_laggards(self, now_ms: int) -> None:
+    def shrink_isrs(self, now_ms: int) -> None:
         """Propose in-sync sets without those who have lagged for too long.
 
         One that is not in sync, and was caught up, holds the high watermark no longer once it lags, or is dead.

@@ -42,7 +42,7 @@ class Throttle:
         """Whether there is a limit."""
         return self._bytes_per_second() != LONG_MAX
 
-    def note(self, size: int, now_ms: int) -> None:
+    def record(self, size: int, now_ms: int) -> None:
         """So many bytes have been copied."""
         if not self.is_on:
             return

@@ -115,7 +115,7 @@ class TransactionShard(Shard[TransactionRecord]):
             response = answer(ErrorCode.NONE, after.producer_id, after.producer_epoch)
             is_new = name not in self.transactions
             if self._decide(operation, after, caller.call, response, refusal) and is_new:
-                self.creators.note(name, caller.client_host)
+                self.creators.add(name, caller.client_host)
         elif self._decide(operation, after, caller.call, refusal(ErrorCode.CONCURRENT_TRANSACTIONS), refusal):
             operation.event(name, f"is taken over: the transaction of producer {after.producer_id} is aborted")
 
@@ -339,7 +339,7 @@ class TransactionShard(Shard[TransactionRecord]):
             self._in_doubt[record.name] = record_offset
         if record.transaction is None:
             self.transactions.pop(record.name, None)
-            self.creators.forget(record.name)
+            self.creators.remove(record.name)
         else:
             self.transactions[record.name] = record.transaction
 

@@ -22,13 +22,13 @@ class Creators:
         self._host_of: dict[str, str] = {}
         self.by_host: Counter[str] = Counter()
 
-    def note(self, name: str, host: str) -> None:
+    def add(self, name: str, host: str) -> None:
         """An id has been made for a client of this address."""
-        self.forget(name)
+        self.remove(name)
         self._host_of[name] = host
         self.by_host[host] += 1
 
-    def forget(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """An id is gone; nothing happens if no address has it."""
         host = self._host_of.pop(name, None)
         if host is not None:

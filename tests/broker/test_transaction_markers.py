@@ -328,13 +328,13 @@ def test_markers_that_a_leader_counts_one_by_one_are_not_looked_at_all_over_each
         wide.world.partition(*where).isr = (1, 2)
     wide.send(*some)
     looked: list[object] = []
-    go_on = wide.markers._go_on
+    write_or_send = wide.markers._write_or_send
 
     def counted(*which: Any) -> None:
         looked.append(which)
-        go_on(*which)
+        write_or_send(*which)
 
-    monkeypatch.setattr(wide.markers, "_go_on", counted)
+    monkeypatch.setattr(wide.markers, "_write_or_send", counted)
     for where in some:
         partition = wide.world.partition(*where)
         partition.isr = (1,)

@@ -156,7 +156,7 @@ def test_a_dead_one_lets_go_of_the_high_watermark_without_another_fetch(world: W
     world.replicas.rules.is_alive = lambda broker_id: False
     partition.proposal = None  # refused by the controller: it is dead
     world.replicas.touched.clear()
-    world.replicas.look_for_laggards(world.clock.now_ms())
+    world.replicas.shrink_isrs(world.clock.now_ms())
     assert (before, high_watermark(world), world.replicas.touched) == (3, 4, [partition])
 
 
@@ -170,7 +170,7 @@ def test_one_that_lags_for_too_long_lets_go_of_the_high_watermark_without_anothe
     fetch(world, TWO, 4)
     before = high_watermark(world)
     world.clock.advance(2)
-    world.replicas.look_for_laggards(world.clock.now_ms())
+    world.replicas.shrink_isrs(world.clock.now_ms())
     assert (before, high_watermark(world)) == (3, 4)
 
 
@@ -197,7 +197,7 @@ def test_one_that_is_no_replica_leaves_the_in_sync_set_and_holds_nothing_up_any_
     partition = lead(world, isr=(ME, ONE, 9))
     append(world)
     fetch(world, ONE, 1)
-    world.replicas.look_for_laggards(world.clock.now_ms())
+    world.replicas.shrink_isrs(world.clock.now_ms())
     before = high_watermark(world)
     grant(world)
     assert (before, partition.isr, high_watermark(world)) == (0, (ME, ONE), 1)
@@ -241,7 +241,7 @@ def test_while_one_is_joining_it_counts_and_nothing_else_is_proposed(world: Worl
     world.clock.advance(LAG_MS + 1)  # too long ago to count as caught up
     append(world)
     fetch(world, TWO, 1)
-    world.replicas.look_for_laggards(world.clock.now_ms())
+    world.replicas.shrink_isrs(world.clock.now_ms())
     assert (partition.proposal, high_watermark(world)) == (first, 0)
 
 
@@ -287,10 +287,10 @@ def test_who_does_not_fetch_for_too_long_is_to_leave(world: World) -> None:
     append(world)
     world.clock.advance(LAG_MS)
     fetch(world, ONE, 1)
-    world.replicas.look_for_laggards(world.clock.now_ms())
+    world.replicas.shrink_isrs(world.clock.now_ms())
     in_time = partition.proposal
     world.clock.advance(1)
-    world.replicas.look_for_laggards(world.clock.now_ms())
+    world.replicas.shrink_isrs(world.clock.now_ms())
     assert in_time is None
     assert partition.proposal is not None
     assert (partition.proposal.isr, partition.proposal.joining) == ((ME, ONE), -1)
@@ -302,7 +302,7 @@ def test_who_has_everything_stays_however_quiet_it_is(world: World) -> None:
     fetch(world, ONE, 1)
     fetch(world, TWO, 1)
     world.clock.advance(10 * LAG_MS)
-    world.replicas.look_for_laggards(world.clock.now_ms())
+    world.replicas.shrink_isrs(world.clock.now_ms())
     assert partition.proposal is None
 
 
@@ -312,7 +312,7 @@ def test_who_always_comes_to_where_the_log_ended_the_last_time_stays(world: Worl
         append(world)  # each of its fetches finds one more
         fetch(world, ONE, offset)
         world.clock.advance(LAG_MS // 2)
-    world.replicas.look_for_laggards(world.clock.now_ms())
+    world.replicas.shrink_isrs(world.clock.now_ms())
     assert partition.proposal is None
 
 
@@ -322,7 +322,7 @@ def test_who_falls_further_behind_with_each_fetch_is_to_leave(world: World) -> N
         append(world, 2)
         fetch(world, ONE, offset)
         world.clock.advance(LAG_MS // 2)
-    world.replicas.look_for_laggards(world.clock.now_ms())
+    world.replicas.shrink_isrs(world.clock.now_ms())
     assert partition.proposal is not None
 
 
@@ -330,7 +330,7 @@ def test_until_the_controller_has_agreed_the_larger_set_counts(world: World) -> 
     lead(world, isr=(ME, ONE))
     append(world)
     world.clock.advance(LAG_MS + 1)
-    world.replicas.look_for_laggards(world.clock.now_ms())
+    world.replicas.shrink_isrs(world.clock.now_ms())
     before = high_watermark(world)
     world.replicas.touched.clear()
     grant(world)

@@ -25,7 +25,7 @@ def throttle(limit: int, *noted: tuple[int, int]) -> Throttle:
     """Windows of a second. noted: bytes, and when."""
     found = Throttle(lambda: limit, WINDOWS, 1000)
     for size, now_ms in noted:
-        found.note(size, now_ms)
+        found.record(size, now_ms)
     return found
 
 
@@ -59,7 +59,7 @@ def test_what_was_forgotten_counts_no_more() -> None:
 def test_over_a_long_time_no_more_is_copied_than_is_allowed() -> None:
     found, now_ms, copied = throttle(1_000), 0, 0
     while now_ms < 100_000:
-        found.note(700, now_ms)
+        found.record(700, now_ms)
         copied += 700
         now_ms = max(now_ms + 1, found.free_ms())
     assert 98_000 <= copied <= 102_000
