@@ -88,7 +88,7 @@ class FrameDecoder:
                 return frames
             (size,) = _size_at(self._head)
             self._head = b""
-            position = self._take(data, taken, size, frames)
+            position = self._cut(data, taken, size, frames)
         while end - position >= SIZE_BYTES and len(frames) < most:
             (size,) = _size_at(data, position)
             position += SIZE_BYTES
@@ -96,7 +96,7 @@ class FrameDecoder:
                 frames.append(data[position : position + size])
                 position += size
             else:
-                position = self._take(data, position, size, frames)
+                position = self._cut(data, position, size, frames)
         if position < end:
             if len(frames) < most:
                 self._head = bytes(data[position:])
@@ -127,7 +127,7 @@ class FrameDecoder:
         spare, self._spare = self._spare, None
         return spare is not None
 
-    def _take(self, data: memoryview, position: int, size: int, frames: list[memoryview]) -> int:
+    def _cut(self, data: memoryview, position: int, size: int, frames: list[memoryview]) -> int:
         """The frame of `size` bytes at `position`, or the beginning of it; returns the position after that.
 
         frames: those before it. Raises: FrameError for a size that no frame may have.

@@ -130,13 +130,13 @@ class OldReader(Reader):
 
         error: an unexpected one.
         """
-        further = [again for each in self._found if (again := self._take(each, error)) is not None]
+        further = [again for each in self._found if (again := self._put_piece(each, error)) is not None]
         if further:
             self._give(further)
         else:
             self._call.broker.tell(Reply(self._call.ticket, self._answer(self._answers)))
 
-    def _take(self, found: Found, error: OSError | None) -> Found | None:
+    def _put_piece(self, found: Found, error: OSError | None) -> Found | None:
         """One piece's outcome into the answer, or where to go on looking. error: of the whole job."""
         piece, partition, at, limit = found
         self._put(at, EMPTY)

@@ -237,7 +237,7 @@ class DelayedListOffsets:
         for search in searches:
             first = search.search.first_job()
             if first is None:
-                self._go_on(search)
+                self._scan_next(search)
             else:
                 self._give(first, search)
 
@@ -265,17 +265,17 @@ class DelayedListOffsets:
         if error is not None:
             search.refuse(self._broker.replicas.storage_error(search.partition, error).code)
         elif not isinstance(job, TimeScan):
-            self._go_on(search)
+            self._scan_next(search)
         elif job.error is not None:
             search.refuse(job.error.code)
         elif job.found is None:
-            self._go_on(search)
+            self._scan_next(search)
         else:
             self._conclude(search, job.found)
         if not self._open:
             self._broker.tell(Touched([self]))
 
-    def _go_on(self, search: _Search) -> None:
+    def _scan_next(self, search: _Search) -> None:
         try:
             scan = search.search.next_scan()
         except OSError as error:

@@ -252,11 +252,11 @@ def _waits_for_coordinator(request: Flat, call: Call) -> bool:
                 wanted.append((producer, (partition.topic, index), partition.log, sequence))
     kept: list[Flat] = []
 
-    def go_on() -> None:
+    def produce_verified() -> None:
         again: Flat = (transactional_id, acks, timeout_ms, kept)
         call.broker.tell(Reply(call.ticket, produce(again, call)))
 
-    if not wanted or ask(call, transactional_id, wanted, go_on, adds=adds):
+    if not wanted or ask(call, transactional_id, wanted, produce_verified, adds=adds):
         return False
     for topic, topic_id, partition_data in topic_data:
         own = [(index, records and _owned(call, records)) for index, records in partition_data]
@@ -424,7 +424,7 @@ class Preparing:
         call = self._writing.call
         if sum(each.small_bytes for each in self._unprepared) <= COPIED_BYTES:
             self.run()
-            return self._go_on(call.now_ms)
+            return self._append_prepared(call.now_ms)
         for each in self._unprepared:
             each.own(call)
         call.broker.decompression.add(call.session.peer_host, self, self)
@@ -442,9 +442,9 @@ class Preparing:
             for each in self._unprepared:
                 each.fail(error)
         call = self._writing.call
-        call.broker.tell(Reply(call.ticket, self._go_on(now_ms)))
+        call.broker.tell(Reply(call.ticket, self._append_prepared(now_ms)))
 
-    def _go_on(self, now_ms: int) -> Answer | Waiting | Signal:
+    def _append_prepared(self, now_ms: int) -> Answer | Waiting | Signal:
         for each in self._unprepared:
             each.append(self._writing)
         return self._writing.conclude(now_ms)

@@ -205,12 +205,12 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> Result:
         producer = Producer(request.producer_id, request.producer_epoch)
         wanted = [(producer, where, _led(call, where), NO_SEQUENCE)]
 
-        def go_on() -> None:
+        def commit_verified() -> None:
             result = _commit_all(request, call, where)
             if result is not LATER:
                 broker.tell(Reply(call.ticket, result))
 
-        if not ask(call, request.transactional_id, wanted, go_on, adds=adds):
+        if not ask(call, request.transactional_id, wanted, commit_verified, adds=adds):
             return LATER
     return _commit_all(request, call, where)
 

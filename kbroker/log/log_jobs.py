@@ -130,14 +130,14 @@ class Timers:
 
     def checkpoints_due(self, now_ms: int) -> list[str]:
         """The checkpoints to be written now."""
-        return [name for name in OFFSET_CHECKPOINTS if self._take(name, now_ms)]
+        return [name for name in OFFSET_CHECKPOINTS if self._claim_due(name, now_ms)]
 
     def sweep(
         self, partitions: Iterable[TopicPartition], now_ms: int, most: int
     ) -> Iterator[tuple[str, TopicPartition]]:
         """The partitions to look at in this turn, and why; at most so many for each reason, or as many as are taken."""
         for name in (RETENTION, FLUSH, PRODUCER_EXPIRY):
-            if name not in self._sweeps and self._take(name, now_ms):
+            if name not in self._sweeps and self._claim_due(name, now_ms):
                 self._sweeps[name] = iter(list(partitions))
         for name, left in list(self._sweeps.items()):
             for _ in range(most):
@@ -151,7 +151,7 @@ class Timers:
         """When something falls due: now_ms if a sweep is under way."""
         return now_ms if self._sweeps else min(self._due.values(), default=NEVER)
 
-    def _take(self, name: str, now_ms: int) -> bool:
+    def _claim_due(self, name: str, now_ms: int) -> bool:
         if self._due.get(name, NEVER) > now_ms:
             return False
         interval_ms = self._intervals[name]

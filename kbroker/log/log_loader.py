@@ -161,7 +161,7 @@ def claim(
             _fail(directories, directory, failed[directory.path])
     try:
         for directory in [each for each in directories if each.online]:
-            _take(directories, directory, metas[directory.path], random, cluster_id, node_id)
+            _lock_and_identify(directories, directory, metas[directory.path], random, cluster_id, node_id)
     except DirectoryRefusedError:
         for directory in directories:
             directory.release()
@@ -176,7 +176,7 @@ def require_a_directory(directories: Sequence[LogDirectory]) -> None:
         raise DirectoryUnusableError(f"no log directory can be used: {reasons}")
 
 
-def _take(
+def _lock_and_identify(
     directories: Sequence[LogDirectory],
     directory: LogDirectory,
     meta: MetaProperties,

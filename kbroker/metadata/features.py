@@ -115,7 +115,7 @@ class FeatureNode:
         if self._alone and _was_made_before(found):
             yield [Multi((Delete(FEATURES, 0), create))]  # its version stays that of a node that was never set
             *_, found = yield LOOK
-        self._take(found)
+        self._apply_finalized(found)
 
     def node_changed(self, change: NodeChanged, now_ms: int) -> bool:
         """A watch has fired; whether it was this one's."""
@@ -126,9 +126,9 @@ class FeatureNode:
 
     def _read(self) -> Procedure[None]:
         *_, found = yield LOOK
-        self._take(found)
+        self._apply_finalized(found)
 
-    def _take(self, found: Outcome) -> None:
+    def _apply_finalized(self, found: Outcome) -> None:
         levels = {} if found.stat is None else _levels(found)
         if levels is None:
             return  # what was agreed on before still is

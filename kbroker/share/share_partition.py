@@ -277,13 +277,13 @@ class SharePartition:
             offset = end + 1
         self._move_start()
 
-    def _take(self, at: int, first: int, last: int, member_id: str, now_ms: int) -> Stretch:
+    def _acquire_again(self, at: int, first: int, last: int, member_id: str, now_ms: int) -> Stretch:
         """Lock a part of a stretch that was delivered before."""
         stretch = self.stretches[self._in_flight.cut(at, first, last)]
         stretch.acquire(member_id, now_ms + self.limits.lock_duration_ms)
         return stretch
 
-    def _take_new(self, first: int, last: int, member_id: str, now_ms: int) -> Stretch:
+    def _acquire_new(self, first: int, last: int, member_id: str, now_ms: int) -> Stretch:
         """Lock what was never delivered."""
         stretch = Stretch(first, last, AVAILABLE, 0)
         stretch.acquire(member_id, now_ms + self.limits.lock_duration_ms)
@@ -485,7 +485,7 @@ class _Acquiring:
             stretch = of.stretches[at] if at < len(of.stretches) else None
             if stretch is None or stretch.first > offset:
                 end = last if stretch is None else min(last, stretch.first - 1)
-                offset = self._take_new(offset, end) + 1
+                offset = self._acquire_new(offset, end) + 1
                 continue
             end = min(stretch.last, last)
             if stretch.is_free and not self._take_again(at, stretch, offset, end):
@@ -493,14 +493,14 @@ class _Acquiring:
             offset = end + 1
         return self._taken
 
-    def _take_new(self, first: int, last: int) -> int:
+    def _acquire_new(self, first: int, last: int) -> int:
         """Take what was never delivered, up to `last` at most; returns the last offset taken."""
         if self._left < last - first + 1:
             wanted = first + self._left - 1
             last = wanted if self._exactly else min(last, self._end_of_batch(wanted))
         self._left -= last - first + 1
         for start, end in self._portions(first, last):
-            self._taken.append(self._of._take_new(start, end, self._member_id, self._now_ms))
+            self._taken.append(self._of._acquire_new(start, end, self._member_id, self._now_ms))
         return last
 
     def _end_of_batch(self, offset: int) -> int:
@@ -532,7 +532,7 @@ class _Acquiring:
             size = min(size, 1 if is_last else max(1, stretch.fetched >> (too_often + 1)))
         if self._exactly:
             size = min(size, self._left)
-        self._taken.append(self._of._take(at, first, first + size - 1, self._member_id, self._now_ms))
+        self._taken.append(self._of._acquire_again(at, first, first + size - 1, self._member_id, self._now_ms))
         self._left -= size
         return too_often < 0
 

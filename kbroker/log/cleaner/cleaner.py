@@ -221,11 +221,11 @@ class Cleaner:
             if not cleaning.directory.online and cleaning.is_waiting:
                 self._end(cleaning, now_ms)
         if now_ms >= self._due_ms:
-            self._due_ms = self._look(now_ms, wall_ms)
+            self._due_ms = self._start_dirtiest(now_ms, wall_ms)
         self._alarm.by(self._due_ms, now_ms)
 
-    def _look(self, now_ms: int, wall_ms: int) -> int:
-        """Returns when to look again."""
+    def _start_dirtiest(self, now_ms: int, wall_ms: int) -> int:
+        """Clean the log with the greatest part that is not cleaned yet. Returns when to look again."""
         if not self._config.enable or len(self._running) >= self._config.threads:
             return now_ms + max(1, self._config.backoff_ms) if self._config.enable else NEVER
         if self._sweep is None:
