@@ -150,7 +150,9 @@ class AlterLogDirs:
         if target is not None and present is not None:
             move = self._begin(partition, present, target, now_ms)
             if move.job is None:
-                self._copy_next(move, now_ms)  # now: what a crash took from the present log is to be missed before it grows
+                self._copy_next(
+                    move, now_ms
+                )  # now: what a crash took from the present log is to be missed before it grows
                 self._sleep()
 
     def _wake(self, now_ms: int) -> None:

@@ -113,13 +113,13 @@ class _Writing:
                 if a_second > 0:
                     self._wait_until(begun_s + number / a_second)
                 elif number % 100 == 0:
-                    self._look(0)
+                    self._poll(0)
                 if now_s >= told_s + REPORT_S:
                     told_s = now_s
-                    self._tell(now_s - begun_s)
+                    self._show(now_s - begun_s)
             while self._producer.flush(LOOK_S):
-                self._look(0)
-            self._look(0)
+                self._poll(0)
+            self._poll(0)
         finally:
             self._producer.purge()
         return self._figures(time.monotonic() - begun_s)
@@ -130,20 +130,20 @@ class _Writing:
                 self._producer.produce(self._topic, value)
                 return
             except BufferError:  # too many are on their way
-                self._look(LOOK_S)
+                self._poll(LOOK_S)
 
     def _wait_until(self, due_s: float) -> None:
-        self._look(0)
+        self._poll(0)
         while (left_s := due_s - time.monotonic()) > 0:
-            self._look(min(left_s, LOOK_S))
+            self._poll(min(left_s, LOOK_S))
 
-    def _look(self, wait_s: float) -> None:
+    def _poll(self, wait_s: float) -> None:
         self._producer.poll(wait_s)
         self._heard.check()
         if self._error is not None:
             raise click.ClickException(f"a record to {self._topic}: {said(self._error, self._cluster.bootstrap)}")
 
-    def _tell(self, passed_s: float) -> None:
+    def _show(self, passed_s: float) -> None:
         if not self._is_quiet:
             click.echo(_sent(self._figures(passed_s)), err=True)
 

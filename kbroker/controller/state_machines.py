@@ -268,7 +268,9 @@ def raise_leader_epoch(
             batch.leader_and_isr(assignment.adding, each, state, is_new=True)
 
 
-def _put_leader(epoch: ControllerEpoch, batch: Batch, partition: TopicPartition, state: LeaderIsr, *, is_new: bool) -> None:
+def _put_leader(
+    epoch: ControllerEpoch, batch: Batch, partition: TopicPartition, state: LeaderIsr, *, is_new: bool
+) -> None:
     """A partition has a leader now: remember it, and tell its replicas."""
     context = epoch.context
     context.leaders[partition] = state

@@ -155,7 +155,7 @@ class ScriptedCore:
         if line.waits is not None:
             line.waits.append(own)
         else:
-            self._take(line, own)
+            self._handle_frame(line, own)
             self._collect()
 
     def step(self, event: object, now_ms: int) -> Effects:
@@ -182,7 +182,7 @@ class ScriptedCore:
 
     # -- in
 
-    def _take(self, line: Line, frame: memoryview) -> None:
+    def _handle_frame(self, line: Line, frame: memoryview) -> None:
         """Have a request met, or pass it on."""
         if line.within.login is not None and line.session.login is not None:  # logins are met by no faults
             self._pass(line, Turn(None, 0, 0), frame)
@@ -291,16 +291,16 @@ class ScriptedCore:
             line.pending.append(cast(Any, turn))
         else:
             line.waits = deque()
-            self._wait(fault, partial(self._go_on, line, turn, frame, body))
+            self._wait(fault, partial(self._resume, line, turn, frame, body))
 
-    def _go_on(self, line: Line, turn: Turn, frame: memoryview, body: Message) -> None:
+    def _resume(self, line: Line, turn: Turn, frame: memoryview, body: Message) -> None:
         """The wait is over: handle it, and what has come behind it."""
         frames, line.waits = line.waits, None
         if line.closing or frames is None:
             return
         self._pass(line, turn, frame, body)
         while frames and line.waits is None and not line.closing:
-            self._take(line, frames.popleft())
+            self._handle_frame(line, frames.popleft())
         if line.waits is not None:
             line.waits.extend(frames)
         self.effects.writes[line] = None
@@ -335,7 +335,7 @@ class ScriptedCore:
             self._pass(line, turn, memoryview(bytearray(header + rest.encode(turn.version))), body)
         elif turn.refusal is not None:
             line.pending.append(cast(Any, turn))
-            self._note(turn, turn.refusal)
+            self._record_answer(turn, turn.refusal)
             self._leave(line, turn, _encoded(turn, turn.refusal))
 
     def _parts(self, turn: Turn, body: Message, fault: Fault) -> tuple[Message, Message | None]:
@@ -421,7 +421,7 @@ class ScriptedCore:
             response = self._met(turn, fault, response)
         if isinstance(response, FetchResponse) and response.session_id:
             self._keep_session(response.session_id, turn)
-        self._note(turn, response)
+        self._record_answer(turn, response)
         return _encoded(turn, response) if changes else pieces
 
     def _keep_session(self, session_id: int, turn: Turn) -> None:
@@ -430,7 +430,7 @@ class ScriptedCore:
         if len(self._sessions) > MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
 
-    def _note(self, turn: Turn, response: Message) -> None:
+    def _record_answer(self, turn: Turn, response: Message) -> None:
         if turn.seen is not None:
             turn.seen.answered = True
             turn.seen.errors = tuple(errors(response))

@@ -362,7 +362,9 @@ class Fetcher:
         is_new: bool = data[HIGH_WATERMARK] > own.high_watermark or data[LOG_START_OFFSET] > own.log_start_offset
         return is_new and not data[RECORDS]
 
-    def _process_partition_data(self, following: PartitionFetchState, data: Flat, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
+    def _process_partition_data(
+        self, following: PartitionFetchState, data: Flat, now_ms: int, wall_ms: int, backoff_ms: int
+    ) -> None:
         """data: the fields of PartitionData."""
         code, (epoch, end_offset), records = ErrorCode.of(data[ERROR_CODE]), data[DIVERGING_EPOCH], data[RECORDS]
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -77,7 +77,7 @@ class Beside:
         except OSError as error:
             self._is_possible = False
             raise GoneError(str(error)) from None
-        if child.answer() != READY:
+        if child.receive() != READY:
             self._is_possible = False
             child.end()
             raise GoneError("no process")
@@ -146,7 +146,7 @@ class CompactionBeside:
         """Note the keys of some pieces; whether they were the last. Raises as `Compaction` does, and GoneError."""
         if self._child is None:
             self._child = self._beside.start()
-            self._child.tell(self._plan)
+            self._child.send(self._plan)
         return self._ask("note")
 
     def begin_group(self, base_offset: int) -> None:
@@ -179,8 +179,8 @@ class CompactionBeside:
     def _ask(self, *request: object) -> bool:
         child = self._child
         assert child is not None, request
-        child.tell(request)
-        answer = child.answer()
+        child.send(request)
+        answer = child.receive()
         if answer is None:
             raise self._beside.ended(child, self._plan.folder)
         outcome, self._state = cast("tuple[bool | Exception, State]", answer)
@@ -217,7 +217,7 @@ class Child:
             os.close(asked)
             os.close(answered)
 
-    def tell(self, message: object) -> None:
+    def send(self, message: object) -> None:
         """Send something; if the process has ended, no answer comes."""
         import pickle
 
@@ -225,7 +225,7 @@ class Child:
             pickle.dump(message, self._requests)
             self._requests.flush()
 
-    def answer(self) -> object:
+    def receive(self) -> object:
         """What it says next; None: nothing more."""
         import pickle
 

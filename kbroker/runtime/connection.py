@@ -413,7 +413,7 @@ class Connection:
         if self._waits or len(out) != 1 or type(out[0]) is not bytes:
             if self._waits:
                 self._server.grew(sum(len(piece) for piece in out if type(piece) is not Region))
-            self._take(channel)
+            self._queue_output(channel)
             if not self._waits:
                 self._write_queue()
             return
@@ -438,7 +438,7 @@ class Connection:
         if channel.closing or self.ended or self._backlog or self._rest or not self._reading:
             self._written_all()
 
-    def _take(self, channel: Channel) -> None:
+    def _queue_output(self, channel: Channel) -> None:
         queue = self._queue
         left = 0 if queue else SMALL_REGIONS_BYTES
         for piece in channel.out:
@@ -540,7 +540,7 @@ class Connection:
 
         def ready() -> None:
             self._region_ready = size
-            self._go_on()
+            self._resume_writing()
 
         self._server.read_ahead(region, size, ready)
 
@@ -574,16 +574,16 @@ class Connection:
         if not self._turns_left:
             return False
         self._wait_elsewhere(WAITS_TURN)
-        self._server.loop.at_rest(self._go_on)
+        self._server.loop.at_rest(self._resume_writing)
         return True
 
     def _wait_elsewhere(self, what: int) -> None:
-        """Not for the socket, or not any more; then `_go_on`."""
+        """Not for the socket, or not any more; then `_resume_writing`."""
         if self._waits:
             self._server.loop.remove_writer(self.fd)
         self._waits = what
 
-    def _go_on(self) -> None:
+    def _resume_writing(self) -> None:
         if not self.closed:
             self._waits = IDLE
             self._write_queue()

@@ -83,9 +83,9 @@ class EmbeddedStore:
             return
         outcomes = tuple(self._tree.apply(operation, self._session) for operation in operations)
         self._waiting.append(_Said(token, outcomes, [fired.event for fired in self._tree.take_fired()]))
-        self._go_on()
+        self._write_waiting()
 
-    def _go_on(self) -> None:
+    def _write_waiting(self) -> None:
         """Write what is to be written; say what is durable."""
         if self._writing is not None or not self._waiting:
             return
@@ -112,7 +112,7 @@ class EmbeddedStore:
     def _written(self, said: Sequence[_Said], error: BaseException | None) -> None:
         if error is None:
             self._say(said)
-            self._go_on()
+            self._write_waiting()
             return
         log.error("metadata cannot be written, the broker leaves its cluster until it can: %s", error)
         lost, self._waiting = [*said, *self._waiting], []

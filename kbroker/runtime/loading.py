@@ -40,7 +40,7 @@ class DirectoryLoad:
         self._bytes_now = 0
         self._share_now = 0.0
 
-    def note(self, progress: LoadProgress, now_s: float) -> None:
+    def report(self, progress: LoadProgress, now_s: float) -> None:
         """Take a step in."""
         self.seconds = now_s - self._began_s
         self.partitions = progress.partitions
@@ -111,7 +111,7 @@ class Loading:
             load = self._loads.get(progress.directory)
             if load is None:
                 load = self._loads[progress.directory] = DirectoryLoad(progress.directory, self._began_s)
-            load.note(progress, self._clock())
+            load.report(progress, self._clock())
             if load.seconds < QUIET_S and not (load.is_done and load.recovered):
                 return
             self._show(load)

@@ -64,7 +64,7 @@ class Housekeeping:
         self._busy = 0  # looks in a row at which there was something to do, and something was under way
         self._pause = LAST_PAUSE + 1  # looks between two givings back; none after the last
         self._looks = 0  # since memory was given back
-        self._timer = loop.timer(self.look)
+        self._timer = loop.timer(self.check)
 
     def start(self) -> None:
         """From now on all objects are looked at by `look` alone."""
@@ -89,7 +89,7 @@ class Housekeeping:
             self._outside.__enter__()
             self._is_burst = True
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Tidy up if the process has grown since the last time; give back what has become free since."""
         self._timer.set(LOOK_S)
         resident = self._resident()

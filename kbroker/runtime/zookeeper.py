@@ -452,7 +452,7 @@ class ZooKeeperStore:
         if outcome.fault is not None:  # only Exists watches a node that is not there, and for it that is no fault
             return
         if early is not None:
-            self._client.handler.completion_queue.put(lambda: self._tell(early))  # behind the answer
+            self._client.handler.completion_queue.put(lambda: self._notify_watcher(early))  # behind the answer
         elif key[1]:
             self._watches[key] = None if outcome.stat is None else outcome.stat.children_version
         else:
@@ -473,12 +473,12 @@ class ZooKeeperStore:
             del self._watches[key]
         change = NodeChanged(event.path, kind)
         if known:
-            self._tell(change)
+            self._notify_watcher(change)
             return
         with self._lock:
             self._early.update({key: change for key in keys if self._reading[key]})
 
-    def _tell(self, change: NodeChanged) -> None:
+    def _notify_watcher(self, change: NodeChanged) -> None:
         if not self._closed:
             self._post(change)
 
@@ -508,7 +508,7 @@ class ZooKeeperStore:
         kind: Literal["made", "deleted", "set", "children"] = (
             "deleted" if now is None else "children" if of_children else "made" if was is None else "set"
         )
-        self._tell(NodeChanged(path, kind))
+        self._notify_watcher(NodeChanged(path, kind))
 
     # -- the connection
 

@@ -43,7 +43,7 @@ class TopicCreator(Router):
             try:
                 yield from self.shake_hands()
                 yield from self._create()
-                yield from self._look()
+                yield from self._compare_topics()
             except Lost as lost:
                 self.misled_by_controller()
                 self.note(f"lost an answer: {lost.why}")
@@ -63,7 +63,7 @@ class TopicCreator(Router):
             if code not in NOT_YET and code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise self.world.broken(f"{self}: {result.name}: {code.name}: {result.error_message}")
 
-    def _look(self) -> Generator[Any, Any, None]:
+    def _compare_topics(self) -> Generator[Any, Any, None]:
         request = MetadataRequest(topics=None if self.versions[METADATA] else [], allow_auto_topic_creation=True)
         if self.versions[METADATA] >= MAY_LOOK_ONLY_SINCE and self.rng.random() < 0.5:
             names = [MetadataRequestTopic(name=topic.name) for topic in self.topics]

@@ -51,7 +51,7 @@ class AllowedLoss:
         if where in self._without_epochs:
             self._was_cut(key, self._ends.get(key, 0))
 
-    def look(self, machine: Machine, where: Where, log: Log, *, leads: bool) -> bool:
+    def check(self, machine: Machine, where: Where, log: Log, *, leads: bool) -> bool:
         """After an event of a machine; whether it leads a partition and lacks what was committed, with no excuse.
 
         leads: in the newest epoch. A leader that does not know yet that it is none any more may lack what came later.

@@ -267,7 +267,7 @@ class Checks:
 
     # ---- seen on machines
 
-    def look(self) -> None:
+    def check(self) -> None:
         """After every event: what can be seen at once, on the machines that did something."""
         for machine, mine in self._held.items():
             if not machine.up or not machine.moved:

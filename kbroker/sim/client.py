@@ -104,7 +104,7 @@ class Client:
     def start(self, delay_ms: int = 0) -> None:
         """Begin, after a while."""
         self._script = self.live()
-        self._timer = self.world.after(delay_ms, self._go_on)
+        self._timer = self.world.after(delay_ms, self._run_script)
 
     def stop(self) -> None:
         """End like a killed process: nothing is sent, the operating system closes the connections."""
@@ -168,7 +168,7 @@ class Client:
 
     # ---- within
 
-    def _go_on(self, value: object = None, lost: Lost | None = None) -> None:
+    def _run_script(self, value: object = None, lost: Lost | None = None) -> None:
         """Run the script to its next wait."""
         self._timer = None
         script = self._script
@@ -181,7 +181,7 @@ class Client:
             self._forget_all()
             return
         if isinstance(wait, Sleep):
-            self._timer = self.world.after(wait.ms, self._go_on)
+            self._timer = self.world.after(wait.ms, self._run_script)
         else:
             self._ask(wait)
 
@@ -222,7 +222,7 @@ class Client:
         if self._asked is connection and not protocol.in_flight:
             assert self._timer is not None
             self._timer.cancel()
-            self._timer = self.world.after(0, self._go_on, [])
+            self._timer = self.world.after(0, self._run_script, [])
 
     def _heard(self, connection: Connection, data: bytes) -> None:
         """Whole answers, one behind the other."""
@@ -242,7 +242,7 @@ class Client:
             assert self._timer is not None
             self._timer.cancel()
             self._asked = None
-            self._go_on(self._answers)
+            self._run_script(self._answers)
 
     def _pick_versions(self, served: Mapping[int, tuple[int, int]]) -> None:
         for api, (first, last) in served.items():
@@ -270,7 +270,7 @@ class Client:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._go_on(lost=Lost(why, answers))
+        self._run_script(lost=Lost(why, answers))
 
     def _forget(self, connection: Connection) -> None:
         """Be without a connection."""

@@ -139,14 +139,14 @@ class Reader(Router):
         for topic in answer.responses:
             for part in topic.partitions:
                 where = (topic.topic or names.get(topic.topic_id, "?"), part.partition_index)
-                got |= self._take(session, leader, where, part, moment, lost)
+                got |= self._handle_partition(session, leader, where, part, moment, lost)
         if not got:
             self._turn += 1
         if lost:
             yield from self.look_up(lost, EARLIEST)
         return got
 
-    def _take(
+    def _handle_partition(
         self,
         session: FetchSession,
         leader: Machine,

@@ -119,7 +119,7 @@ class ExactlyOnce:
         self.machines = [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
         for machine in self.machines:
             self.checks.watch(machine)
-        self.world.watchers.append(self.checks.look)
+        self.world.watchers.append(self.checks.check)
         self._people(rng)
         self.faults = Faults(self.world, self.net, self.machines, [each.name for each in self.clients], kinds)
         self._served_since: dict[object, int] = {}
@@ -210,10 +210,10 @@ class ExactlyOnce:
     # ---- looking on
 
     def _look_often(self) -> None:
-        self.look()
+        self.check()
         self.world.after(LOOK_MS, self._look_often)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """What is too costly to look at after each event. Raises: Broken."""
         for machine in self.machines:
             if not machine.up:
@@ -252,7 +252,7 @@ class ExactlyOnce:
     def _check_end(self) -> None:
         world = self.world
         check_whole(world, self.ensemble, self.machines)
-        self.look()
+        self.check()
         for machine in self.machines:
             for where, log in machine.broker.logs.logs():
                 if log.last_stable_offset != log.log_end_offset:

@@ -145,7 +145,7 @@ class InSyncModel:
         for broker in everyone:
             cluster.partitions[broker] = self._new(broker)
         for broker in everyone:
-            self._tell(cluster, broker)
+            self._deliver(cluster, broker)
         return [cluster]
 
     def events(self, state: Cluster) -> Iterator[InSyncEvent]:
@@ -174,7 +174,7 @@ class InSyncModel:
             Fetch: self._fetch,
             FallsBehind: self._fall_behind,
             Decides: self._decide,
-            Told: self._tell,
+            Told: self._deliver,
             Crashes: self._crash,
             Returns: self._return,
         }
@@ -242,7 +242,7 @@ class InSyncModel:
             leader.granted(proposal, proposal.isr, decided.leader_epoch, cluster.decided.partition_epoch)
         return True
 
-    def _tell(self, cluster: Cluster, broker: int) -> bool:
+    def _deliver(self, cluster: Cluster, broker: int) -> bool:
         partition, log = self._at(cluster, broker)
         decided = cluster.decided
         if (partition.leader_epoch, partition.partition_epoch) == (decided.leader_epoch, decided.partition_epoch):
@@ -271,7 +271,7 @@ class InSyncModel:
         decided = cluster.decided
         if decided.leader == NO_LEADER and broker in decided.isr:
             self._elect(cluster, (broker,))
-        self._tell(cluster, broker)
+        self._deliver(cluster, broker)
         return True
 
     def _new(self, broker: int) -> Partition:

@@ -221,9 +221,9 @@ class Machine:
         if conn.channel.full or conn.backlog:
             conn.backlog.append(frame)
             return
-        self._run(self._take, conn, frame)
+        self._run(self._receive, conn, frame)
 
-    def _take(self, conn: Conn, frame: bytes) -> None:
+    def _receive(self, conn: Conn, frame: bytes) -> None:
         core, channel = self.core, conn.channel
         assert core is not None
         pending = channel.pending
@@ -338,7 +338,7 @@ class Machine:
             assert self.core is not None
             self.core.step(Closed(channel), self.world.now_ms)
         elif conn.backlog and not channel.full:
-            self._take(conn, conn.backlog.popleft())
+            self._receive(conn, conn.backlog.popleft())
 
     def _sent(self, conn: Conn) -> None:
         conn.unsent -= 1

@@ -143,7 +143,7 @@ class Stage:
         self.machines += [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
         for machine in self.machines:
             self.checks.watch(machine)
-        self.world.watchers.append(self.checks.look)
+        self.world.watchers.append(self.checks.check)
 
     def step(self, line: str) -> list[str]:
         """Do one step; what came of it. Raises: ValueError if it says nothing that we know."""

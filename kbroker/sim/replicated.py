@@ -91,13 +91,13 @@ class ReplicatedChecks(Checks):
             if partition.log is None:
                 self.allowed_loss.went_offline(machine, where)
             else:
-                self.allowed_loss.look(machine, where, partition.log, leads=False)
+                self.allowed_loss.check(machine, where, partition.log, leads=False)
 
     def _came_up(self, machine: Machine) -> None:
         self._seen[machine].clear()
         self.allowed_loss.came_up(machine, dict(machine.broker.logs.logs()))
 
-    def look(self) -> None:
+    def check(self) -> None:
         """After every event: leaders and bounds, on the machines that did something, where they are not as before."""
         for machine in self._machines:
             if not machine.up or not machine.moved:
@@ -148,7 +148,7 @@ class ReplicatedChecks(Checks):
             why = "out of order"
         elif known is log and high_watermark < before and where not in self.allowed_loss.lost_from:
             why = f"the high watermark was {before}"
-        elif self.allowed_loss.look(machine, where, log, leads=leads):
+        elif self.allowed_loss.check(machine, where, log, leads=leads):
             why = "it leads, and lacks what was committed"
         else:
             self._bounds[machine, where] = (log, high_watermark)
@@ -292,7 +292,7 @@ class ReplicatedSwarm:
         self.machines = [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
         for machine in self.machines:
             self.checks.watch(machine)
-        self.world.watchers.append(self.checks.look)
+        self.world.watchers.append(self.checks.check)
         founder = TopicCreator("founder", self.world, self.net, self.machines, self.checks)
         founder.topics = self.all_topics
         self.producers = [self._producer(number) for number in range(rng.randint(1, 3))]

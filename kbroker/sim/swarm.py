@@ -77,7 +77,7 @@ class Swarm:
         self.machines = [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
         for machine in self.machines:
             self.checks.watch(machine)
-        self.world.watchers.append(self.checks.look)
+        self.world.watchers.append(self.checks.check)
         self.producers = [self._producer(number, rng) for number in range(rng.randint(1, 4))]
         self.consumers = [self._consumer(number, rng) for number in range(rng.randint(1, 3))]
         self.members = [self._member(number, group, rng) for group in range(rng.randint(0, 2)) for number in range(3)]

@@ -121,11 +121,11 @@ class TopicAdmin(Router):
     def _make_again(self, topic: Topic) -> Step:
         """See a deleted topic go, and make another of its name; or find that it is still there, and ask again."""
         old = self.checks.catalogue.topic_id(topic.name)
-        found = yield from self._look(topic)
+        found = yield from self._describe(topic)
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             yield from self.pause(self.rng.choice((0, 0, 3_000)))
             if (yield from self._create(topic)):
-                found = yield from self._look(topic)
+                found = yield from self._describe(topic)
         if found.error_code == ErrorCode.NONE and found.topic_id != old:
             self.checks.catalogue.knows(topic.name, found.topic_id, len(found.partitions))
             self._settings[topic.name] = dict(topic.configs)
@@ -139,7 +139,7 @@ class TopicAdmin(Router):
         code = answer.topics[0].error_code
         return self._done(f"makes {topic.name} again", code, ErrorCode.TOPIC_ALREADY_EXISTS)
 
-    def _look(self, topic: Topic) -> Generator[Any, Any, Any]:
+    def _describe(self, topic: Topic) -> Generator[Any, Any, Any]:
         """What Metadata says of a topic."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic.name)], allow_auto_topic_creation=False)
         answer = yield from self.ask(request, to=(yield from self.controller()))
@@ -153,7 +153,7 @@ class TopicAdmin(Router):
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=10_000, validate_only=only_look)
         answer = yield from self.ask(request, to=(yield from self.controller()))
         shown = self._done(f"grows {topic.name} to {count}", answer.results[0].error_code, ErrorCode.INVALID_PARTITIONS)
-        found = yield from self._look(topic)
+        found = yield from self._describe(topic)
         if found.error_code != ErrorCode.NONE or not self.checks.is_same_topic(before, topic.name):
             return
         if shown and not only_look and len(found.partitions) != count:

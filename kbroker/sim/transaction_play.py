@@ -199,7 +199,7 @@ class TransactionStage(Stage):
                 self.wait_for(producer)
             case _:
                 return super().do(words)
-        self._look()
+        self._check_last_stable_offsets()
         return []
 
     def _script(self, name: str, verb: str, words: list[str]) -> Callable[[], Script] | None:
@@ -243,7 +243,7 @@ class TransactionStage(Stage):
                     said.append(f"{known.name}: {known.state.value} {holder}{places} ({machine})")
         return said or ["none"]
 
-    def _look(self) -> None:
+    def _check_last_stable_offsets(self) -> None:
         """The last stable offset is what the batches say, wherever a partition is led."""
         for machine in self.machines:
             for where, partition in machine.broker.replicas.partitions.items() if machine.up else ():

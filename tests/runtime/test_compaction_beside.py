@@ -166,7 +166,7 @@ BROKER = """
 import sys
 from kbroker.runtime.compaction_beside import Child, command
 child = Child(command())
-print(child.answer(), child.pid, flush=True)
+print(child.receive(), child.pid, flush=True)
 sys.stdin.read()
 """
 

@@ -80,7 +80,7 @@ def test_the_end_says_what_was_read_again_however_quick(
 
 def test_nothing_is_said_of_the_time_left_before_anything_is_done() -> None:
     load = DirectoryLoad("/data", 0)
-    load.note(LoadProgress("/data", 0, 7), 3)
+    load.report(LoadProgress("/data", 0, 7), 3)
     assert (load.seconds_left, str(load)) == (None, "/data: 0 of 7 partitions loaded")
 
 

@@ -52,7 +52,7 @@ class House:
     def looks(self, times: int = 1) -> int:
         """Returns: how often it has tidied up by then."""
         for _ in range(times):
-            self.keeping.look()
+            self.keeping.check()
         return self.tidied
 
 

@@ -66,7 +66,7 @@ class Story:
         for machine in self.machines:
             self.checks.watch(machine)
             machine.start()
-        self.world.watchers.append(self.checks.look)
+        self.world.watchers.append(self.checks.check)
         founder = TopicCreator("founder", self.world, self.net, self.machines, self.checks)
         founder.topics = [
             Topic("t", partitions, {"segment.index.bytes": "4096", "retention.ms": "-1", **topic}, replicas=replicas)

@@ -127,7 +127,7 @@ class MetadataServer:
             self._drop(each)
         self._settle_soon()
 
-    def _go_on(self, each: _Wire) -> None:
+    def _resume_reading(self, each: _Wire) -> None:
         """A client that was held has read enough to be answered more."""
         if each.is_held and each.connection in self._wires:
             each.is_held = False
@@ -174,7 +174,7 @@ class MetadataServer:
             self._drop(each)
             return
         if each.is_held and len(each.unsent) < ENOUGH_UNSENT_BYTES // 2 and not each.connection.out:
-            self._loop.call_soon(lambda: self._go_on(each))
+            self._loop.call_soon(lambda: self._resume_reading(each))
         is_done = each.connection.is_over and not each.unsent and not each.connection.out
         if len(each.unsent) > MOST_UNSENT_BYTES or is_done:
             self._drop(each)

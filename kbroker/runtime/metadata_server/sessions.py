@@ -162,7 +162,7 @@ class Sessions:
             self._hang_up(session.connection)
             session.connection.session = None
         self._tree.end_session(session.number)
-        self._tell()
+        self._send_events()
 
     # -- requests
 
@@ -190,7 +190,7 @@ class Sessions:
         if code is not None:
             return b"", code
         outcome = self._tree.apply(operation, session.number)
-        self._tell()
+        self._send_events()
         if outcome.fault is not None:
             return b"", _CODES[outcome.fault]
         if isinstance(operation, Exists) and outcome.stat is None:
@@ -204,7 +204,7 @@ class Sessions:
             code: int = refusals[at] or Code.OK
         else:
             outcome = self._tree.apply(multi, session.number)
-            self._tell()
+            self._send_events()
             if outcome.fault is None:
                 done = zip(ops, outcome.parts, strict=True)
                 parts = [wire.multi_part(op, self._body(op, part)) for op, part in done]
@@ -266,7 +266,7 @@ class Sessions:
             if not changed(path, lambda node: node.pzxid, EventType.CHILDREN_CHANGED):
                 self._tree.apply(Children(path, watch=True), session.number)
 
-    def _tell(self) -> None:
+    def _send_events(self) -> None:
         """Watches that went off, before the answer to the client that set them."""
         for number, (path, kind) in self._tree.take_fired():
             session = self._sessions.get(number)

@@ -154,11 +154,11 @@ class _Reader:
         return self._unpack(LONG)
 
     def boolean(self) -> bool:
-        return self._take(1) != b"\0"
+        return self._read(1) != b"\0"
 
     def buffer(self) -> bytes:
         size = self.int32()
-        return b"" if size < 0 else self._take(size)
+        return b"" if size < 0 else self._read(size)
 
     def string(self) -> str:
         try:
@@ -176,10 +176,10 @@ class _Reader:
         return self.at >= len(self._frame)
 
     def _unpack(self, form: struct.Struct) -> int:
-        value: int = form.unpack(self._take(form.size))[0]
+        value: int = form.unpack(self._read(form.size))[0]
         return value
 
-    def _take(self, size: int) -> bytes:
+    def _read(self, size: int) -> bytes:
         piece = self._frame[self.at : self.at + size]
         if len(piece) < size:
             raise WireError(f"{size} bytes are missing at {self.at} of {len(self._frame)}")
