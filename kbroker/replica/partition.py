@@ -145,7 +145,7 @@ class Partition:
         log.begin_epoch(state.leader_epoch)
         others = (each for each in state.replicas if each != self.broker_id)
         self.followers = {each: self.followers.get(each) or Follower(each) for each in others}
-        self._look_who_is_in_sync()
+        self._check_followers_known()
         if is_new_epoch:
             self._epoch_start = log.log_end_offset
             now_ms = self._rules.now_ms() if self.followers else 0
@@ -182,7 +182,7 @@ class Partition:
         self.removing = state.removing
         self.proposal = None
 
-    def _look_who_is_in_sync(self) -> None:
+    def _check_followers_known(self) -> None:
         self._knows_all_in_sync = self.followers.keys() >= set(self.isr) - {self.broker_id}
 
     @property
@@ -272,7 +272,7 @@ class Partition:
         if self.proposal is not proposal or is_old:
             return False
         self.isr = isr
-        self._look_who_is_in_sync()
+        self._check_followers_known()
         self.partition_epoch = partition_epoch
         self.proposal = None
         return self.log is not None and self.advance_high_watermark()

@@ -219,7 +219,7 @@ def complete(known: Transaction, now_ms: int) -> Transaction:
     )
 
 
-def is_overdue(known: Transaction, now_ms: int) -> bool:
+def is_timed_out(known: Transaction, now_ms: int) -> bool:
     """Whether an open transaction has taken longer than its producer asked for."""
     return known.state is ONGOING and known.started_ms + known.timeout_ms < now_ms
 
@@ -274,6 +274,6 @@ __all__ = [
     "fence_and_raise",
     "init",
     "is_old",
-    "is_overdue",
+    "is_timed_out",
     "verify",
 ]

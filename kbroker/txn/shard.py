@@ -242,19 +242,19 @@ class TransactionShard(Shard[TransactionRecord]):
     def timer(self, operation: Operation, key: TimerKey) -> None:
         """See Shard.timer."""
         if key.kind == "overdue":
-            self._abort_overdue(operation)
+            self._abort_timed_out_transactions(operation)
         elif key.kind == "expiry":
-            self._forget_old(operation)
+            self._remove_expired(operation)
         else:
             assert key.kind == "complete", key
             known = self.transactions.get(key.name)
             if known is not None and known.state in PREPARED:
                 self.marked(operation, known, is_retry=True)  # the partitions have their markers already
 
-    def _abort_overdue(self, operation: Operation) -> None:
+    def _abort_timed_out_transactions(self, operation: Operation) -> None:
         operation.set_timer("overdue", "", self._config().transaction_abort_timed_out_transaction_cleanup_interval_ms)
         self._give_up(operation)
-        for known in [each for each in self.transactions.values() if rules.is_overdue(each, operation.now_ms)]:
+        for known in [each for each in self.transactions.values() if rules.is_timed_out(each, operation.now_ms)]:
             if known.name in self._on_the_way:
                 continue
             try:
@@ -283,12 +283,12 @@ class TransactionShard(Shard[TransactionRecord]):
                 self.abandoned(operation, note, ErrorCode.REQUEST_TIMED_OUT if code is ErrorCode.NONE else code)
                 self.waiting[at] = end, note._replace(call=None)
 
-    def _forget_old(self, operation: Operation) -> None:
+    def _remove_expired(self, operation: Operation) -> None:
         config = self._config()
         operation.set_timer("expiry", "", config.transaction_remove_expired_transaction_cleanup_interval_ms)
-        self.forget(operation, unused_for_ms=config.transactional_id_expiration_ms)
+        self.remove_expired_ids(operation, unused_for_ms=config.transactional_id_expiration_ms)
 
-    def forget(self, operation: Operation, *, unused_for_ms: int) -> None:
+    def remove_expired_ids(self, operation: Operation, *, unused_for_ms: int) -> None:
         """Write tombstones for the ids at rest that were not used for so long."""
         old = [
             each.name

@@ -95,8 +95,8 @@ def test_any_value_is_read_or_refused(value: bytes) -> None:
         records.decode(b"\0\0\0\1x", value)
 
 
-def test_transaction_is_overdue_after_its_time_and_not_before() -> None:
-    assert [rules.is_overdue(HELD, 61_000 + late_ms) for late_ms in (0, 1)] == [False, True]
+def test_transaction_is_timed_out_after_its_time_and_not_before() -> None:
+    assert [rules.is_timed_out(HELD, 61_000 + late_ms) for late_ms in (0, 1)] == [False, True]
 
 
 def test_id_is_old_only_at_rest() -> None:

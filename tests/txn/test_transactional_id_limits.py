@@ -60,6 +60,6 @@ def test_what_is_forgotten_makes_room(world: World, ask: Ask) -> None:
         ask(f"id-{number}", "many")
     world.now_ms += 1
     operation = world.shard.operation(world.now_ms)
-    world.shard.forget(operation, unused_for_ms=1)
+    world.shard.remove_expired_ids(operation, unused_for_ms=1)
     world.run(operation.effects)
     assert (ask("new", "many"), dict(world.shard.creators.by_host)) == (ErrorCode.NONE, {"many": 1})
