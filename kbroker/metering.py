@@ -110,11 +110,11 @@ class Metering:
             if replica_id >= 0:
                 cast("Request", call).frame_bytes = OF_A_FOLLOWER
                 return route.handle(request, call)
-            state, client_id, metered = call.session.fetched
-            if state is not self._fetch.of or client_id != call.client_id:
-                metered = _look_up(call, self._fetch, "fetched")
-            if metered is not None and metered.meter.most < request[MAX_BYTES]:  # what all windows of its quota bring
-                request = cast("Flat", with_items(request, MAX_BYTES, metered.meter.most))
+            client_id, meter = call.session.fetched
+            if client_id != call.client_id or meter.most < request[MAX_BYTES]:  # what all windows of its quota bring
+                most = self._meter_of(call, self._fetch, "fetched")[0].most
+                if most < request[MAX_BYTES]:
+                    request = cast("Flat", with_items(request, MAX_BYTES, most))
             return route.handle(request, call)
 
         made.handle = handle
@@ -125,33 +125,43 @@ class Metering:
 
         answer: None where there is none (acks=0).
         """
-        state, client_id, metered = request.session.produced
-        if state is not self._produce.of or client_id != request.client_id:
-            metered = _look_up(request, self._produce, "produced")
-        if metered is None:
-            return 0
-        meter = metered.meter
-        room = meter.room - request.frame_bytes
-        if room >= 0 and now_ms < meter.until_ms:  # as `record` does, without a call: nearly each produce ends here
-            meter.room, meter.last_ms = room, now_ms
-            return 0
-        throttle_ms: int = meter.record(request.frame_bytes, now_ms)
-        if throttle_ms:
-            metered.noted(throttle_ms)
-        return throttle_ms
+        meter, metered = self._meter_of(request, self._produce, "produced")
+        throttle_ms = meter.record(request.frame_bytes, now_ms)
+        return 0 if metered is None or not throttle_ms else metered.noted(throttle_ms)
 
     def _charge_fetch(self, request: Request, answer: Answer | None, now_ms: int) -> int:
-        state, client_id, metered = request.session.fetched
-        if state is not self._fetch.of or client_id != request.client_id:
-            metered = _look_up(request, self._fetch, "fetched")
-        if metered is None or request.frame_bytes == OF_A_FOLLOWER:
+        if request.frame_bytes == OF_A_FOLLOWER:
             return 0
-        size = _size(cast("Flat", answer))
-        throttle_ms: int = metered.meter.record(size, now_ms)
-        if throttle_ms:
-            metered.meter.add(-size, now_ms)  # it leaves without its records
-            metered.noted(throttle_ms)
-        return throttle_ms
+        size = self.bytes_fetched(answer)
+        meter, metered = self._meter_of(request, self._fetch, "fetched")
+        throttle_ms = meter.record(size, now_ms)
+        if metered is None or not throttle_ms:
+            return 0
+        meter.add(-size, now_ms)  # it leaves without its records
+        return metered.noted(throttle_ms)
+
+    @staticmethod
+    def _meter_of(call: Call, manager: ClientQuotaManager[Rate], kind: str) -> tuple[Rate, Metered[Rate] | None]:
+        """The meter of a client, kept in its session from now on, and whose it is, if it has a quota.
+
+        kind: the session's field.
+        """
+        metered = manager.of[call.session.principal.name, call.client_id]
+        meter = manager.unlimited if metered is None else metered.meter
+        setattr(call.session, kind, (call.client_id, meter))
+        return meter, metered
+
+    @staticmethod
+    def bytes_fetched(answer: Any) -> int:
+        """How large a fetch's answer is, about."""
+        size = 0
+        for topic in answer[RESPONSES]:
+            for part in topic[PARTITIONS]:
+                records = part[RECORDS]
+                if records:
+                    size += sum(map(len, records)) if records.__class__ is list else len(records)
+            size += AROUND_RECORDS * len(topic[PARTITIONS])
+        return size
 
     def _charge_mutations(self, request: Request, answer: Answer | None, now_ms: int) -> int:
         mutations = request.mutations
@@ -181,7 +191,7 @@ class Metering:
         """A fetch leaves without its records: they do not count."""
         metered = self._fetch.of[request.session.principal.name, request.client_id] if self._fetch.is_on else None
         if metered is not None:
-            metered.meter.add(-_size(cast("Flat", answer)), now_ms)
+            metered.meter.add(-self.bytes_fetched(answer), now_ms)
 
     def throttled(self, request: Request, answer: Answer, throttle_ms: int) -> Answer:
         """The answer of a client that is over its quota."""
@@ -221,20 +231,3 @@ class Metering:
             finally:
                 self.end(now_ms())
             yield
-
-
-def _look_up(call: Call, manager: ClientQuotaManager[Rate], kind: str) -> Metered[Rate] | None:
-    """What the client has used, kept in its session until any quota of the kind changes. kind: the session's field."""
-    metered = manager.of[call.session.principal.name, call.client_id]
-    setattr(call.session, kind, (manager.of, call.client_id, metered))  # behind the look-up, which may make another
-    return metered
-
-
-def _size(answer: Flat) -> int:
-    """Of a fetch's answer, about."""
-    size = 0
-    for topic in answer[RESPONSES]:
-        for part in topic[PARTITIONS]:
-            records = part[RECORDS]
-            size += AROUND_RECORDS + (sum(map(len, records)) if records.__class__ is list else len(records or b""))
-    return size

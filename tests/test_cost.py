@@ -65,7 +65,7 @@ LINES = {
     "list where a log ends": 184,
 }
 TRANSACTION_LINES = 1783  # AddPartitionsToTxn 3, Produce 11 of one record, EndTxn 4
-QUOTA_LINES = {"produce one record": 11, "fetch a log": 30}  # on top, with quotas of bytes
+QUOTA_LINES = {"produce one record": 6, "fetch a log": 23}  # on top, with quotas of bytes
 POLL_LINES, SHARED_POLL_LINES = 640, 405
 IN_A_SESSION = 20  # partitions, of which a fetch names one
 SESSION_LINES = {"a consumer": 1410, "a follower": 1175}

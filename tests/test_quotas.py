@@ -259,3 +259,28 @@ def test_metrics_tell_who_was_throttled_and_for_how_long(world: World, client: C
     assert (waited.value, count.value, dict(waited.labels)) == (throttle_ms, 1, {"user": "", "client_id": "test"})
     (rate,) = told["kafka_server_produce_byte_rate"]
     assert 2000 < rate.value < 2020
+
+
+def test_a_quota_that_changes_counts_for_sessions_that_knew_the_one_before(world: World, client: Client) -> None:
+    """Also for one that had none, while others had: it is kept in the session."""
+    limit(world, {"client-id": "other"}, producer_byte_rate=RATE)
+    assert throttled(client, produce(b"v" * 20 * RATE), PRODUCE) == 0
+    limit(world, producer_byte_rate=1e12)
+    assert throttled(client, produce(b"v" * 20 * RATE), PRODUCE) == 0
+    limit(world, producer_byte_rate=RATE)
+    assert throttled(client, produce(b"v"), PRODUCE) > 0
+    world.advance(60_000)
+    limit(world, {"client-id": "test"}, producer_byte_rate=None)
+    assert throttled(client, produce(b"v" * 50 * RATE), PRODUCE) == 0
+
+
+def test_a_fetch_of_a_session_that_knew_no_limit_is_bounded_by_a_new_one(world: World, client: Client) -> None:
+    for _ in range(30):
+        client.ask(produce(b"v" * RATE), PRODUCE)
+    limit(world, consumer_byte_rate=1e12)
+    assert len(records(client.ask(fetch(max_bytes=2 * RATE), FETCH))) > 0
+    limit(world, consumer_byte_rate=RATE)
+    world.advance(11_000)
+    answer = client.ask(fetch(), FETCH)  # what is around the records may be too many bytes
+    world.advance(answer.throttle_time_ms)
+    assert 0 < len(records(answer) or records(client.ask(fetch(), FETCH))) <= 10 * RATE

@@ -26,7 +26,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kbroker.broker.rates import Rate, TokenBucket, Windows
+from kbroker.broker.rates import MOST_BYTES, Rate, TokenBucket, Windows
 from kbroker.config.settings import INT_MAX
 from kbroker.metadata.entities import DEFAULT_ENTITY, desanitized, sanitized
 from protocol.errors import ErrorCode, KafkaError
@@ -91,10 +91,15 @@ class ByClient(dict[tuple[str, str | None], "Metered[Meter] | None"], Generic[Me
 
 
 class ClientQuotaManager(Generic[Meter]):
-    """One kind of quota. limits: by entity. of: what a client has used."""
+    """One kind of quota. limits: by entity. of: what a client has used.
+
+    unlimited: what those have used together who have no quota. It and the other meters may be kept, and used as long as
+    they are quick (`rates.py`): that ends when any quota of the kind changes.
+    """
 
     _make: Callable[[Windows, float], Meter]
     of: ByClient[Meter]
+    unlimited: Meter
 
     def __init__(self, make: Callable[[Windows, float], Meter], windows: Windows) -> None:
         self._make = make
@@ -103,6 +108,7 @@ class ClientQuotaManager(Generic[Meter]):
         self.is_on = False
         self.meters: dict[tuple[str, str], Metered[Meter]] = {}
         self.of = ByClient(self)
+        self.unlimited = make(windows, MOST_BYTES)
 
     def set_limit(self, entity: Entity, limit: float | None) -> None:
         """The quota of an entity is this now; None: it has none."""
@@ -111,13 +117,13 @@ class ClientQuotaManager(Generic[Meter]):
         else:
             self.limits[entity] = limit
         self.is_on = bool(self.limits)
-        self.of = ByClient(self)  # what sessions have kept of it is void
+        self.of = ByClient(self)
+        self.unlimited = self.unlimited.renewed(MOST_BYTES)
         for tags, metered in list(self.meters.items()):
             bound = self._limit_of(*tags)
             if bound is None:
                 del self.meters[tags]
-            else:
-                metered.meter.set_bound(bound)
+            metered.meter = metered.meter.renewed(bound or 0.0)
 
     def find(self, user: str, client_id: str) -> Metered[Meter] | None:
         """As `of`, of one that is not in it yet. user: not sanitized."""
@@ -134,8 +140,9 @@ class ClientQuotaManager(Generic[Meter]):
 
     def _forget_quiet(self) -> None:
         """Forget those that have been quiet for longest, but for half of what there may be."""
-        self.of = ByClient(self)  # what sessions have kept of it is void
+        self.of = ByClient(self)
         for each in sorted(self.meters.values(), key=lambda each: each.meter.last_ms)[: -MOST_METERS // 2]:
+            each.meter.renewed(0.0)
             del self.meters[each.tags]
 
     def _tags(self, user: str, client_id: str) -> tuple[str, str]:

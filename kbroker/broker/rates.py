@@ -2,6 +2,9 @@
 
 Used by `client_quotas.py` alone. Pure: time is an argument. Nothing here knows whose quota it is.
 
+A meter whose bound is another one gives way to one that goes on with what was used (`renewed`): who has kept it finds
+it closed, and looks for the other.
+
 A rate (`Rate`) is what came in the last windows (`quota.window.num` of `quota.window.size.seconds`) by their time. The
 newest window is not over yet, and the time counts as at least one window less than all of them, so that a client which
 begins may send what ten windows bring. What is over the quota is waited for.
@@ -97,6 +100,14 @@ class Rate:
         self._close()
         self.bound, self.most = bound, _most(self._windows, bound)
 
+    def renewed(self, bound: float) -> Rate:
+        """One that goes on with what was used, and may use so much; this one is not quick again, and allows nothing."""
+        self._close()
+        made = Rate(self._windows, bound)
+        made.samples, made._current, made.last_ms = self.samples, self._current, self.last_ms
+        self.samples, self.most = [], -1
+        return made
+
     def _total(self, now_ms: int) -> float:
         remembered_ms, total = self._windows.remembered_ms, 0.0
         for at, (_, last_ms, amount) in enumerate(self.samples):
@@ -167,9 +178,10 @@ class TokenBucket:
             return 0
         return round_half_up(-tokens / self.bound * 1000) if self.bound > 0 else self._windows.remembered_ms
 
-    def set_bound(self, bound: float) -> None:
-        """It may use so much from now on."""
+    def renewed(self, bound: float) -> TokenBucket:
+        """As of a rate; no session keeps a bucket, so it is the same one."""
         self.bound = bound
+        return self
 
     @property
     def _burst(self) -> float:

@@ -51,7 +51,8 @@ NOTHING = Grants()
 """Where no authorizer remembers anything."""
 
 
-UNMETERED: tuple[object, str | None, Any] = (None, None, None)
+UNMETERED: tuple[object, Any] = (object(), None)
+"""Of no client id."""
 
 
 class Session:
@@ -85,7 +86,7 @@ class Session:
         self.by_token = False  # it has logged in by a delegation token
         self.client_software = ""  # "name version", from ApiVersions v3+ (KIP-511)
         self.request = ""  # the API that was asked for last, where that is asked for
-        # Whose quotas count for the client that asked last: of what state of the quotas, of which id, what it has used.
+        # The id of the client that asked last, and the meter of its quota (`rates.py`).
         self.produced = self.fetched = UNMETERED
         self.is_controller = False  # has sent LeaderAndIsr, StopReplica or UpdateMetadata
 

@@ -48,6 +48,14 @@ def test_a_new_bound_counts_for_what_was_used_before() -> None:
     assert rate.record(0, 0) == 40_000
 
 
+def test_a_rate_that_is_renewed_goes_on_with_what_was_used_and_the_old_one_is_closed() -> None:
+    rate = Rate(WINDOWS, 1000.0)
+    assert rate.record(4000, 0) == rate.record(1000, 0) == 0
+    again = rate.renewed(100.0)
+    assert again.record(0, 0) == 40_000
+    assert (again.most, rate.most, rate.until_ms) == (1000, -1, -1)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_quick_way_counts_as_the_long_way_does(seed: int) -> None:
     random, now_ms = Random(seed), 0
