@@ -17,7 +17,7 @@ else of a request is looked at, but for who the controller is.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from copy import copy
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
@@ -80,10 +80,12 @@ class Asking:
         resource: ResourceType = ResourceType.CLUSTER,
         name: str = CLUSTER_NAME,
         *,
+        times: int = 1,
         hidden: bool = False,
     ) -> bool:
-        """Whether the session may do this. hidden: it has not asked for this by itself."""
-        return self.call.broker.auth_helper.allows(self.call.session, operation, resource, name, hidden=hidden)
+        """Whether the session may do this. times, hidden: as `AuthHelper.allows` has them."""
+        helper = self.call.broker.auth_helper
+        return helper.allows(self.call.session, operation, resource, name, times=times, hidden=hidden)
 
     def refuse(self, part: Any, code: ErrorCode, into: str | int, text: str = "", by: Refuse | None = None) -> None:
         """Refuse a part of the request. into: the answer's list that is added to. by: in place of the route's."""
@@ -202,13 +204,21 @@ class Each(NamedTuple):
             asking.allows(each, hidden=True) for each in self.unless
         ):
             return request
-        items = request[self.of] if isinstance(self.of, int) else getattr(request, self.of)
-        left, refused = [], defaultdict(list)
-        for at, item in enumerate(items or ()):
+        items = (request[self.of] if isinstance(self.of, int) else getattr(request, self.of)) or ()
+        named = []
+        for at, item in enumerate(items):
             if at % NAMES_AT_ONCE == NAMES_AT_ONCE - 1:
                 yield
-            resource, name = self.what(item, call) or (self.resource, None)
-            if name is None or asking.allows(self.operation, resource, name):
+            named.append(self.what(item, call) or (self.resource, None))
+        times, allowed = Counter(named), {}
+        left, refused = [], defaultdict(list)
+        for at, (item, what) in enumerate(zip(items, named, strict=True)):
+            if at % NAMES_AT_ONCE == NAMES_AT_ONCE - 1:
+                yield
+            resource, name = what
+            if what not in allowed:
+                allowed[what] = name is None or asking.allows(self.operation, resource, name, times=times[what])
+            if allowed[what]:
                 left.append(item)
             else:
                 refused[DENIED[resource]].append(item)

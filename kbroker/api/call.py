@@ -36,7 +36,8 @@ class Call:
     code into an answer of Produce, Fetch or ListOffsets, so that it is counted; in others the core looks for itself.
     is_large: whether it is handled in slices, for its size. opened_bytes: that its batches have been decompressed to.
     verified: what coordinators of transactions have said, where that had to be asked before. route: how its answer is
-    encoded. may_read: of a fetch, whether a topic may be read; None: each may. mutations: what is left of the client's
+    encoded. may_read: of a fetch, whether a topic, which so many partitions are of (times), may be read; None:
+    each may. mutations: what is left of the client's
     quota for topics that are made and deleted; None: there is no such quota.
     """
 
@@ -65,7 +66,7 @@ class Call:
     opened_bytes: int
     verified: Verified | None
     route: Route
-    may_read: Callable[[str], bool] | None
+    may_read: Callable[..., bool] | None
     mutations: ControllerMutationQuota | None
 
     @property

@@ -9,6 +9,7 @@ a partition that is led elsewhere, or in a newer epoch, names its leader (`leade
 
 from __future__ import annotations
 
+from collections import Counter
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -289,12 +290,13 @@ def denied(wanted: Sequence[Wanted], call: Call) -> tuple[Sequence[Wanted], Sequ
     if call.may_read is not reads_nothing and call.session.grants.readable.issuperset(map(TOPIC, wanted)):
         return wanted, ()
     may_read: dict[str | None, bool] = {None: True}
+    times = Counter(map(TOPIC, wanted))
     left, refused = [], []
     for each in wanted:
         topic = each.topic
         if topic not in may_read:
             assert topic is not None, each
-            may_read[topic] = call.may_read is None or call.may_read(topic)
+            may_read[topic] = call.may_read is None or call.may_read(topic, times=times[topic])
         if may_read[topic]:
             left.append(each)
         else:
@@ -305,7 +307,7 @@ def denied(wanted: Sequence[Wanted], call: Call) -> tuple[Sequence[Wanted], Sequ
     return left, refused
 
 
-def reads_nothing(topic: str) -> bool:
+def reads_nothing(topic: str, *, times: int = 1) -> bool:
     """Whether a replica that is no broker may read a topic."""
     return False
 

@@ -15,6 +15,7 @@ five times.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from kbroker.api.authorization import Whole
@@ -41,7 +42,7 @@ from protocol.messages.share_groups import (
 from protocol.records.batch import ATTRIBUTES, BASE_OFFSET, CONTROL, PRODUCER_ID, TRANSACTIONAL, last_offset_of, size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
     from typing import TypeAlias
 
     from kbroker.api.call import Call, Result, Signal
@@ -105,6 +106,7 @@ def _acknowledge(
     """Begin with what a request acknowledges. may_renew: whether its version knows that; renews: whether it says so."""
     acknowledging, share = Acknowledging(call), call.broker.share_partitions
     cache, now_ms = call.broker.plane.cache, call.now_ms
+    unreadable = _unreadable(call, [cache.topic_name(topic_id) for topic_id, partitions in topics for _ in partitions])
     for topic_id, partitions in topics:
         name = cache.topic_name(topic_id)
         for index, batches in partitions:
@@ -113,7 +115,7 @@ def _acknowledge(
                 acknowledging.refuse(key, ErrorCode.UNKNOWN_TOPIC_ID)
             elif not _are_well_formed(batches, RENEW if may_renew else RENEW - 1, renews=renews):
                 acknowledging.refuse(key, ErrorCode.INVALID_REQUEST)
-            elif not _may_read(call, name):
+            elif name in unreadable:
                 acknowledging.refuse(key, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif cache.partition(name, index) is None:
                 acknowledging.refuse(key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -143,9 +145,17 @@ def _are_well_formed(batches: Iterable[Flat], last_type: int, *, renews: bool) -
     return True
 
 
-def _may_read(call: Call, topic: str) -> bool:
+def _unreadable(call: Call, topics: Iterable[str | None]) -> set[str]:
+    """Of these topics, named once for each partition, those that the session may not read."""
     helper = call.broker.auth_helper
-    return not helper.has_rules or helper.allows(call.session, Operation.READ, ResourceType.TOPIC, topic)
+    if not helper.has_rules:
+        return set()
+    right = Operation.READ, ResourceType.TOPIC
+    return {
+        name
+        for name, times in Counter(topics).items()
+        if name is not None and not helper.allows(call.session, *right, name, times=times)
+    }
 
 
 def _check_member(group_id: str | None, member_id: str | None) -> tuple[str, str]:
@@ -332,7 +342,9 @@ class ShareFetching:
         self._min_bytes, self._max_bytes = min(min_bytes, max_bytes), max_bytes
         self._max_records, self._batch_size, self._exactly = max_records, batch_size, exactly
         self._isolation: FetchIsolation = self._share.isolation(session.group_id)
-        self._wanted = [self._find(key) for key in session.rotated()] if fetches else []
+        keys, name_of = list(session.rotated()) if fetches else [], call.broker.plane.cache.topic_name
+        unreadable = _unreadable(call, [name_of(topic_id) for topic_id, _ in keys])
+        self._wanted = [self._find(key, unreadable) for key in keys]
         self._scans: dict[LedSharePartition, _Scan] = {}
         self._left = self._records_left = self._regions_left = 0
 
@@ -342,14 +354,14 @@ class ShareFetching:
         has_some = any(each.led is not None for each in self._wanted)
         return bool(self.acknowledging.waiting) or (has_some and self._max_records > 0 and self._max_bytes > 0)
 
-    def _find(self, key: Key) -> _Wanted:
+    def _find(self, key: Key, unreadable: Collection[str]) -> _Wanted:
         topic_id, index = key
         call = self.call
         wanted = _Wanted(topic_id, call.broker.plane.cache.topic_name(topic_id), index)
         try:
             if wanted.topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            if not _may_read(call, wanted.topic):
+            if wanted.topic in unreadable:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             if call.broker.plane.cache.partition(wanted.topic, index) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -11,6 +11,7 @@ spoken by clients that see transaction.version 2 among the finalized features (`
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kbroker.api.authorization import Asking, Hides, Right, Special, Whole, cluster, for_each, topic_name
@@ -478,12 +479,12 @@ def _ask_to_add(request: AddPartitionsToTxnRequest, asking: Asking) -> Left:
     """All partitions are added, or none: the others are OPERATION_NOT_ATTEMPTED."""
     if asking.call.version >= BATCHED_SINCE:
         return request
-    denied = set()
-    for at, topic in enumerate(request.v3_and_below_topics):
+    denied, times = set(), Counter(name for name, _ in _partitions(request.v3_and_below_topics))
+    for at, (name, count) in enumerate(times.items()):
         if is_break(at):
             yield
-        if topic.name not in INTERNAL_TOPICS and not asking.allows(Operation.WRITE, ResourceType.TOPIC, topic.name):
-            denied.add(topic.name)
+        if name not in INTERNAL_TOPICS and not asking.allows(Operation.WRITE, ResourceType.TOPIC, name, times=count):
+            denied.add(name)
     if not denied:
         return request
     codes = _refused(_partitions(request.v3_and_below_topics), asking.call, may_be_internal=False, denied=denied)

@@ -2,8 +2,7 @@
 
 Denied: INFO. Allowed: DEBUG. The text is Kafka's; where the log is JSON, the line has the parts as fields, too.
 
-Unlike Kafka: a right is asked for once for each part of a request, so resourceRefCount is 1; and lines are limited to
-so many a second, as all of the broker's are.
+Unlike Kafka: lines are limited to so many a second, as all of the broker's are.
 """
 
 from __future__ import annotations
@@ -20,8 +19,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("kafka.authorizer.logger")
 
 
-def note(session: Session, operation: Operation, resource: ResourceType, name: str, *, allowed: bool) -> None:
-    """A session may, or may not, do this."""
+def note(
+    session: Session, operation: Operation, resource: ResourceType, name: str, times: int, *, allowed: bool
+) -> None:
+    """A session may, or may not, do this. times: how many parts of its request are about the resource."""
     fields = {
         "principal": str(session.principal),
         "result": "Allowed" if allowed else "Denied",
@@ -29,11 +30,12 @@ def note(session: Session, operation: Operation, resource: ResourceType, name: s
         "host": java_host(session.peer_host),
         "resource": f"{RESOURCE_NAMES[resource]}:LITERAL:{name}",
         "request": session.request,
+        "resourceRefCount": times,
     }
     log.log(
         logging.DEBUG if allowed else logging.INFO,
         "Principal = %s is %s Operation = %s from host = %s on resource = %s for request = %s "
-        "with resourceRefCount = 1",
+        "with resourceRefCount = %d",
         *fields.values(),
         extra={"fields": fields},
     )

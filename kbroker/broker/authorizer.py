@@ -99,10 +99,12 @@ class Authorizer(Protocol):
         """
 
 
-def _note(session: Session, operation: Operation, resource: ResourceType, name: str, *, allowed: bool) -> None:
+def _note(
+    session: Session, operation: Operation, resource: ResourceType, name: str, times: int = 1, *, allowed: bool
+) -> None:
     from kbroker.broker.audit import note  # loaded by brokers with rules
 
-    note(session, operation, resource, name, allowed=allowed)
+    note(session, operation, resource, name, times, allowed=allowed)
 
 
 class AuthHelper:
@@ -136,17 +138,19 @@ class AuthHelper:
         resource: ResourceType,
         name: str = CLUSTER_NAME,
         *,
+        times: int = 1,
         hidden: bool = False,
     ) -> bool:
         """Whether a session may do this. Every question goes through here.
 
+        times: how many parts of its request are about this, for the audit log.
         hidden: it has not asked for this by itself, so the audit log has no line if it may not.
         """
         if self.authorizer is None:
             return True
         allowed = self.authorizer.allows(session, operation, resource, name)
         if (audit_log.isEnabledFor(logging.DEBUG) if allowed else not hidden) and self.authorizer.has_rules:
-            _note(session, operation, resource, name, allowed=allowed)
+            _note(session, operation, resource, name, times, allowed=allowed)
         return allowed
 
     def allows_any(self, session: Session, operation: Operation, resource: ResourceType) -> bool:

@@ -112,7 +112,7 @@ class JsonFormatter(logging.Formatter):
         message = shortened(record.getMessage(), MOST_CHARACTERS)
         line: dict[str, object] = {"logger": record.name, "message": message}
         for name, value in getattr(record, "fields", {}).items():  # of a line that has parts (`broker/audit.py`)
-            line[name] = shortened(value, MOST_CHARACTERS)
+            line[name] = shortened(value, MOST_CHARACTERS) if isinstance(value, str) else value
         if record.exc_info:
             error = self.formatException(record.exc_info)
             line["error"] = "\n".join(shortened(each, MOST_CHARACTERS) for each in error.split("\n"))

@@ -16,6 +16,7 @@ from kbroker.broker.session import Principal, Session
 from kbroker.ports import Children, Create, Delete, Get, MetadataStore, Outcome, SetData, StoreAnswer
 from kbroker.ports import Operation as StoreOperation
 from protocol.errors import ErrorCode
+from protocol.messages.groups import DescribeGroupsRequest
 from protocol.messages.security import (
     AclCreation,
     CreateAclsRequest,
@@ -23,6 +24,7 @@ from protocol.messages.security import (
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
+from protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from tests.requests import fetch, fetched, produce, produced
 from tests.world import Client, World
 
@@ -446,6 +448,41 @@ def test_the_audit_log_says_who_was_denied_what(caplog: pytest.LogCaptureFixture
     )
     assert record.levelno == logging.INFO
     assert record.fields["principal"] == "User:alice"  # type: ignore[attr-defined]
+
+
+def counts(caplog: pytest.LogCaptureFixture) -> dict[str, int]:
+    said = [each.fields for each in caplog.records if each.name == "kafka.authorizer.logger"]  # type: ignore[attr-defined]
+    found = {each["resource"]: each["resourceRefCount"] for each in said}
+    assert len(found) == len(said)
+    return found
+
+
+def test_the_audit_log_says_how_many_parts_of_a_request_are_about_a_resource(caplog: pytest.LogCaptureFixture) -> None:
+    """As Kafka counts: partitions of a fetch, and of what is added to a transaction; names elsewhere."""
+    world = world_of()
+    world.create("orders", partitions=3)
+    create(world, creation(resource_type=5, resource_name="t"))
+    alice = as_user(world, "alice")
+    caplog.set_level(logging.INFO, "kafka.authorizer.logger")
+    request = fetch(topic="orders", indices=(0, 1, 2))
+    assert {each.error_code for each in fetched(alice.ask(request, 11)).values()} == {DENIED}
+    assert counts(caplog) == {"Topic:LITERAL:orders": 3}
+    caplog.clear()
+    topics = [AddPartitionsToTxnTopic(name=name, partitions=list(range(count))) for name, count in (("a", 2), ("b", 1))]
+    alice.ask(
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="t",
+            v3_and_below_producer_id=1,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=topics,
+        ),
+        3,
+    )
+    assert counts(caplog) == {"Topic:LITERAL:a": 2, "Topic:LITERAL:b": 1}
+    caplog.clear()
+    answer = alice.ask(DescribeGroupsRequest(groups=["g", "h", "g"]), 5)
+    assert [each.group_id for each in answer.groups] == ["g", "h", "g"]
+    assert counts(caplog) == {"Group:LITERAL:g": 2, "Group:LITERAL:h": 1}
 
 
 def test_the_audit_log_says_who_was_allowed_what_at_debug(caplog: pytest.LogCaptureFixture) -> None:
