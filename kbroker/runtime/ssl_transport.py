@@ -6,6 +6,10 @@ way out bytes are enciphered into OpenSSL's buffer, taken out of it and sent; on
 
 A handshake is made of what `recv_into` and `send` find to do: nothing waits for it, and `server.py` ends one that takes
 too long. It ends with `shaken`, which may refuse the peer by an OSError. Tickets make the next handshake short.
+
+A peer may send records that hold nothing for us (new keys, which we have to answer), as many as it likes, and each
+costs more to read than to make. So no call looks more than twice at what has come; no more is taken in at once than the
+peer has already sent that was of use, and a little; and who sends nothing else is hung up on.
 """
 
 from __future__ import annotations
@@ -28,6 +32,10 @@ RECORD_BYTES = 16 << 10  # of plain text in one record
 CHUNK_BYTES = 64 << 10  # enciphered at a time: what OpenSSL's buffer grows to for each connection
 SCRATCH_BYTES = 128 << 10  # received at a time: five requests of a producer with batches of 16 KB
 PORTION_BYTES = 256 << 10  # taken by one call: then others get their turn
+LOOKS = 2  # at what has come, by one call
+FIRST_BYTES = 4 << 10  # received at a time from a peer that has sent no data yet
+USELESS_BYTES = 2 * RECORD_BYTES  # that may come without data: a record that is not whole, or some 1,400 times new keys
+SAID_BACK_BYTES = 64 << 10  # that may wait for a peer which does not read
 
 MakeObject = Callable[[ssl.MemoryBIO, ssl.MemoryBIO], ssl.SSLObject]
 
@@ -43,7 +51,7 @@ class SslTransport:
     buffers_input = True
 
     __slots__ = ("_ended", "_incoming", "_object", "_outgoing", "_scratch", "_shaken", "_socket", "_taken", "_unsent",
-                 "is_shaken")  # fmt: skip
+                 "_useful", "_useless", "is_shaken")  # fmt: skip
 
     def __init__(
         self,
@@ -62,6 +70,8 @@ class SslTransport:
         self._ended = ended
         self._unsent = memoryview(b"")  # enciphered
         self._taken = 0  # bytes of the owner's that stand for the end of that, and are offered again
+        self._useful = 0  # bytes of data that have come
+        self._useless = 0  # bytes in which there was none, since then
         self.is_shaken = False
 
     def fileno(self) -> int:
@@ -76,19 +86,28 @@ class SslTransport:
 
     def recv_into(self, buffer: memoryview, /) -> int:
         """As much as is there, of as many records as fit."""
+        if self._outgoing.pending > SAID_BACK_BYTES and not self._flushed():
+            raise WantWriteError
         if not self.is_shaken:
             if not self._shake(WantWriteError):
                 return 0
         elif not self.has_bytes_buffered() and not self._hear():
             return 0
-        size = self._decipher(buffer)
-        while size is None:  # a part of a record, or nothing for us in it
+        for _ in range(LOOKS):
+            before = self._incoming.pending
+            size = self._decipher(buffer)
+            if self._outgoing.pending and not self._unsent:  # new keys, said back
+                self._flushed()
+            if size is not None:
+                self._useful += size
+                self._useless = max(self._useless - size, 0)
+                return size
+            self._useless += before - self._incoming.pending  # a part of a record, or nothing for us in it
+            if self._useless > USELESS_BYTES:
+                raise TlsError("it sends records of TLS without data")
             if not self._hear():
                 return 0
-            size = self._decipher(buffer)
-        if self._outgoing.pending and not self._unsent:  # new keys, said back
-            self._flushed()
-        return size
+        raise BlockingIOError
 
     def _decipher(self, buffer: memoryview) -> int | None:
         """What can be read now; 0 for the end, None if more has to come first."""
@@ -113,9 +132,11 @@ class SslTransport:
 
     def _hear(self) -> bool:
         """Take in what the socket has; false at its end. Raises: BlockingIOError if that is nothing."""
-        size = self._socket.recv_into(self._scratch)
+        scratch = self._scratch
+        most = FIRST_BYTES + self._useful
+        size = self._socket.recv_into(scratch if most >= SCRATCH_BYTES else scratch[:most])
         if size:
-            self._incoming.write(self._scratch[:size])
+            self._incoming.write(scratch[:size])
         return size > 0
 
     # -- out
