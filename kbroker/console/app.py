@@ -42,6 +42,8 @@ log = logging.getLogger("kbroker.console")
 COOKIE = "kbroker_console_{}"  # the port: a browser sends the cookies of a host to all its ports
 MOST_SESSIONS = 200
 IDLE_S = 1800.0
+CHECKED_S = 60.0  # how long a script's user and password are taken without asking the cluster again
+LOGIN_WAIT_S = 1.0  # for one's turn to log in
 BODY_BYTES = 2 << 20
 QUERY_BYTES = 32 << 10
 SEARCHES_AT_ONCE = 3
@@ -79,8 +81,7 @@ class Session:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.token = secrets.token_urlsafe(32)
-        self.used_s = time.monotonic()
-        self.may_see_wire: bool | None = None
+        self.used_s = self.checked_s = time.monotonic()
 
 
 class Sessions:
@@ -188,13 +189,24 @@ class Console:
         name = hashlib.sha256(text.encode()).digest()  # passwords are not kept
         with self._lock:
             known = self._scripts.get(name)
-        if known is not None:
+        if known is not None and time.monotonic() - known.checked_s < CHECKED_S:
             return known
         try:
             user, _, password = base64.b64decode(text, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
             raise LoginError("this is no HTTP Basic") from None
-        session = Session(self.log_in(user, password))
+        try:
+            session = Session(self.log_in(user, password))
+        except LoginError:
+            with self._lock:
+                old = self._scripts.pop(name, None)
+            if old is not None:  # another password counts now, or the user is gone
+                old.cluster.close()
+            raise
+        if known is not None:
+            session.cluster.close()
+            known.checked_s = session.checked_s
+            return known
         with self._lock:
             if len(self._scripts) >= MOST_SESSIONS:
                 self._scripts.pop(next(iter(self._scripts))).cluster.close()
@@ -205,7 +217,9 @@ class Console:
         """Connections of a user, by the first mechanism that the broker and this user have. Raises: ConsoleError."""
         if not user or not password:
             raise LoginError("a login has a user and a password")
-        with self._logging_in:
+        if not self._logging_in.acquire(timeout=LOGIN_WAIT_S):
+            raise ConsoleError(f"{LOGINS_AT_ONCE} users log in now: try again", 503)
+        try:
             offers_scram = False
             refusal: LoginError | None = None
             for mechanism in (SCRAM[1], SCRAM[0], PLAIN):
@@ -224,6 +238,8 @@ class Console:
                 cluster.close()
             assert refusal is not None
             raise refusal
+        finally:
+            self._logging_in.release()
 
     # -- to show
 
@@ -261,9 +277,7 @@ class Console:
                 "what happens on the wire is shown by the console of a kbroker: start it with kbroker start --console",
                 404,
             )
-        if session.may_see_wire is None:
-            session.may_see_wire = session.cluster.may_alter_cluster()
-        if not session.may_see_wire:
+        if not session.cluster.may_alter_cluster():  # each time: the right may be taken away
             raise ConsoleError("requests hold other users' records: who sees them may ALTER the cluster", 403)
 
     def page(self, template: str, request: Request, session: Session | None, values: Mapping[str, Any]) -> str:
