@@ -165,7 +165,7 @@ def validate(bearer: str, keys: Keys, expected: Expected, wall_ms: int) -> Accep
             except jwt.InvalidSignatureError:
                 continue
             return _judge(claims, expected, wall_ms)
-    except (jwt.PyJWTError, ValueError) as error:
+    except (jwt.PyJWTError, ValueError, RecursionError) as error:
         raise LoginError(Reason.TOKEN, f"a token that cannot be read: {type(error).__name__}") from None
     raise LoginError(Reason.TOKEN, f"a token that no known key has signed (alg {algorithm!r:.20})")
 
@@ -235,7 +235,7 @@ def validate_unsecured(bearer: str, expected: Unsecured, wall_ms: int) -> Accept
     parts = bearer.split(".")
     try:
         head, claims = (json.loads(base64.urlsafe_b64decode(each + "=" * (-len(each) % 4))) for each in parts[:2])
-    except (ValueError, binascii.Error):
+    except (ValueError, binascii.Error, RecursionError):
         raise LoginError(Reason.TOKEN, "a token that cannot be read") from None
     if len(parts) != 3 or parts[2] or not isinstance(head, dict) or not isinstance(claims, dict):
         raise LoginError(Reason.TOKEN, "a token that is signed, or none")

@@ -134,6 +134,13 @@ def test_a_token_that_no_known_key_has_signed_is_refused() -> None:
     assert present(world.client(), signed(claims, kid=None)).error_code == ErrorCode.NONE
 
 
+@pytest.mark.parametrize("validator", ["", UNSECURED])
+def test_a_token_nested_deeper_than_can_be_read_is_refused(validator: str) -> None:
+    deep = base64.urlsafe_b64encode(b"[" * 3_000).decode().rstrip("=")
+    world = world_of(sasl_server_callback_handler_class=validator) if validator else world_of()
+    expect_refused(world, f"{deep}.{deep}.")
+
+
 def test_clocks_may_differ_a_little() -> None:
     world = world_of()
     now_s = world.clock.wall_ms() // 1000
