@@ -5,7 +5,7 @@ the callback handlers and connections.max.reauth.ms), `listener.name.NAME.KEY`, 
 are in lower case there.
 
 Unlike Kafka: a login module may also stand for all mechanisms (sasl.jaas.config without a listener), which Kafka takes
-from a file of Java's instead. With GSSAPI clients log in, but no broker at another.
+from a file of Java's instead.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 PLAIN, OAUTHBEARER, GSSAPI = "PLAIN", "OAUTHBEARER", "GSSAPI"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-BETWEEN_BROKERS = (PLAIN, *SCRAM, OAUTHBEARER)
-SERVED_MECHANISMS = (*BETWEEN_BROKERS, GSSAPI)
+SERVED_MECHANISMS = (PLAIN, *SCRAM, OAUTHBEARER, GSSAPI)
 KERBEROS_EXAMPLE = (
     'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="FILE" '
     'principal="kafka/HOST@REALM";'
@@ -100,7 +99,7 @@ def _mechanism(layers: BrokerLayers, of_listener: ListenerConfig, name: str) -> 
         allowed = 'a PlainLoginModule with user_NAME="PASSWORD" of each user, or sasl.server.callback.handler.class'
         raise ConfigError([f"{prefix}sasl.jaas.config: allowed: {allowed}"])
     if name == GSSAPI:
-        _check_kerberos(of_listener, f"{prefix}sasl.jaas.config", module)
+        _check_kerberos(of_listener, f"{prefix}sasl.jaas.config", module, "sasl.enabled.mechanisms")
     if name == OAUTHBEARER and callback in ("", VALIDATOR) and not config.sasl_oauthbearer_jwks_endpoint_url:
         key = of_listener.named("sasl.oauthbearer.jwks.endpoint.url")
         allowed = f"where the keys are that sign tokens; or {prefix}sasl.server.callback.handler.class"
@@ -108,11 +107,11 @@ def _mechanism(layers: BrokerLayers, of_listener: ListenerConfig, name: str) -> 
     return MechanismConfig(name, module, callback, int(reauth))
 
 
-def _check_kerberos(of_listener: ListenerConfig, key: str, module: Module | None) -> None:
+def _check_kerberos(of_listener: ListenerConfig, key: str, module: Module | None, asked_by: str) -> None:
     """Raises: ConfigError where it is not said which key the broker has, or which service it is."""
     options = {} if module is None else module.options
     if not options.get("keyTab") or not options.get("principal"):
-        raise ConfigError([f"{key}: allowed: {KERBEROS_EXAMPLE} or another sasl.enabled.mechanisms than GSSAPI"])
+        raise ConfigError([f"{key}: allowed: {KERBEROS_EXAMPLE} or another {asked_by} than GSSAPI"])
     config = of_listener.config
     setting = of_listener.named("sasl.kerberos.service.name")
     given = [each for each in (config.sasl_kerberos_service_name, options.get("serviceName")) if each]
@@ -127,7 +126,7 @@ def _check_kerberos(of_listener: ListenerConfig, key: str, module: Module | None
 class PeerLogin(NamedTuple):
     """As whom a broker logs in at others. source: module:function that gives a token, with OAUTHBEARER.
 
-    is_token: user and password are a delegation token's.
+    is_token: user and password are a delegation token's. keytab, service: with GSSAPI, where user is the principal.
     """
 
     mechanism: str
@@ -135,6 +134,8 @@ class PeerLogin(NamedTuple):
     password: str = ""
     is_token: bool = False
     source: str = ""
+    keytab: str = ""
+    service: str = ""
 
     def __repr__(self) -> str:
         return f"PeerLogin({self.mechanism}, {self.user!r})"
@@ -149,8 +150,8 @@ def peer_login(layers: BrokerLayers, listener: str) -> PeerLogin:
     """How a broker logs in at a listener of others that has this name. Raises: ConfigError."""
     of_listener = resolve_listener(layers, listener)
     config, mechanism = of_listener.config, of_listener.config.sasl_mechanism_inter_broker_protocol
-    if mechanism not in BETWEEN_BROKERS:
-        allowed = f"{', '.join(BETWEEN_BROKERS)}, for listener {listener}"
+    if mechanism not in SERVED_MECHANISMS:
+        allowed = f"{', '.join(SERVED_MECHANISMS)}, for listener {listener}"
         raise ConfigError([f"sasl.mechanism.inter.broker.protocol={mechanism}: allowed: {allowed}"])
     prefix = f"{listener_prefix(listener)}{mechanism.lower()}."
     texts = {key.removeprefix(prefix): given.text for key, given in layers.static.items() if key.startswith(prefix)}
@@ -161,6 +162,10 @@ def peer_login(layers: BrokerLayers, listener: str) -> PeerLogin:
         return PeerLogin(mechanism, source=source)
     module = module_of(f"{prefix}sasl.jaas.config", texts.get("sasl.jaas.config") or config.sasl_jaas_config)
     options = {} if module is None else module.options
+    if mechanism == GSSAPI:
+        _check_kerberos(of_listener, f"{prefix}sasl.jaas.config", module, "sasl.mechanism.inter.broker.protocol")
+        service = options["principal"].partition("@")[0].partition("/")[0]
+        return PeerLogin(mechanism, options["principal"], keytab=options["keyTab"], service=service)
     if not options.get("username") or "password" not in options:
         allowed = "a login module with username and password, as whom this broker logs in at others"
         raise ConfigError([f"{prefix}sasl.jaas.config: allowed: {allowed}"])

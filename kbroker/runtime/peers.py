@@ -78,7 +78,7 @@ class SocketPeers(BrokerConnections):
     def log_in(self, connection: BrokerConnection) -> ClientLogin:
         """By the settings of the listener. Raises: ConfigError."""
         assert self.logins is not None, connection
-        return self.logins.begin(connection.endpoint.listener, connection.client)
+        return self.logins.begin(connection.endpoint, connection.client)
 
     def dial(self, connection: BrokerConnection) -> Link:
         """A connection, begun in the next turn of the loop."""
@@ -179,7 +179,7 @@ class SocketLink:
             if self._is_closed:  # it has waited for other look-ups longer than the connection has for it
                 return
             if waits and logins is not None:
-                logins.prepare(listener)
+                logins.prepare(self._connection.endpoint)
             if found is not None:
                 addresses.append(found)
                 return

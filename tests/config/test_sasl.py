@@ -79,7 +79,8 @@ def test_a_listener_whose_clients_cannot_log_in_is_one_line(settings: dict[str, 
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({}, "sasl.mechanism.inter.broker.protocol=GSSAPI: allowed: PLAIN"),
+        ({"sasl__mechanism__inter__broker__protocol": "X"}, "sasl.mechanism.inter.broker.protocol=X: allowed: PLAIN"),
+        ({}, f"{OF}gssapi.sasl.jaas.config: allowed: com.sun.security.auth.module.Krb5LoginModule"),
         ({"sasl__mechanism__inter__broker__protocol": "PLAIN"}, f"{OF}plain.sasl.jaas.config: allowed: a login module"),
         (
             {"sasl__mechanism__inter__broker__protocol": "OAUTHBEARER"},

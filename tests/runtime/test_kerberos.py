@@ -1,21 +1,23 @@
-"""Logins by GSSAPI, with a KDC: kafka-python shows tickets to a broker that has a keytab."""
+"""Logins by GSSAPI, with a KDC: kafka-python shows tickets to a broker that has a keytab, and brokers to each other."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka import KafkaProducer
-from kafka.admin import KafkaAdminClient
+from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError
 
 from kbroker.properties import parse_properties
 from tests import kdc
 from tests.kdc import REALM, Kdc
 from tests.processes import BrokerProcess
+from tests.runtime.metadata_servers import PATIENCE_S, RunningServer
 
 pytestmark = [
     pytest.mark.slow,
@@ -98,6 +100,37 @@ def test_who_no_rule_names_is_not_let_in(broker: BrokerProcess, realm: Kdc, monk
     with pytest.raises(KafkaError):
         KafkaProducer(**client(broker, bootstrap_timeout_ms=3000))
     assert f"no rule of sasl.kerberos.principal.to.local.rules applies to other/host@{REALM}" in broker.log
+
+
+def test_brokers_show_tickets_to_each_other(realm: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All by one keytab, on one host; a record that both have says that it works, and the log that it was asked for."""
+    keytab = realm.keytab("kafka/localhost")
+    monkeypatch.setenv("KRB5_CONFIG", str(realm.config))
+    with ExitStack() as stack:
+        store = stack.enter_context(RunningServer(tmp_path))
+        brokers = []
+        for number in (1, 2):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            settings = {
+                "broker_id": str(number),
+                "zookeeper_connect": store.address,
+                "default_replication_factor": "2",
+                "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+                "security_inter_broker_protocol": "SASL_PLAINTEXT",
+                "super_users": "User:alice;User:kafka",
+                "sasl_kerberos_principal_to_local_rules": "RULE:[2:$1](kafka),RULE:[1:$1]",
+            }
+            given = BrokerProcess(folder, arguments=settings_of(keytab), **settings)
+            brokers.append(stack.enter_context(given))
+        use(realm, "alice", monkeypatch)
+        admin = KafkaAdminClient(**client(brokers[0]))
+        admin.create_topics([NewTopic("t", 4, 2)])
+        admin.close()
+        with KafkaProducer(**client(brokers[0]), acks="all") as producer:
+            for partition in range(4):
+                assert producer.send("t", b"value", partition=partition).get(PATIENCE_S).offset == 0
+        assert not any("not let in" in each.log for each in brokers)
 
 
 def test_a_keytab_that_has_no_key_of_the_broker_is_one_line(realm: Kdc, tmp_path: Path) -> None:

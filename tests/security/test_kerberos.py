@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.security.kerberos import OFFER, Gssapi, TicketError
+from kbroker.security.kerberos import OFFER, Gssapi, TicketClient, TicketError
 from kbroker.security.kerberos_names import KerberosNames, NoRuleError
 from kbroker.security.login import Accepted, Challenge, LoginError, Reason
 
@@ -36,6 +36,16 @@ class StandIn:
         return token.removeprefix(WRAPPED)
 
 
+class AtClient(StandIn):
+    """The other end: it takes the broker's proof."""
+
+    def accept(self, token: bytes) -> bytes:
+        if token != b"the broker's proof":
+            raise TicketError("no proof")
+        self.is_complete = True
+        return b""
+
+
 def exchange(answer: bytes = b"") -> Gssapi:
     return Gssapi(StandIn(answer), KerberosNames(["DEFAULT"], REALM).user_of)
 
@@ -51,6 +61,37 @@ def test_a_client_that_wants_to_know_the_broker_answers_with_nothing_first() -> 
     assert one.evaluate(TICKET, 0) == Challenge(b"the broker's proof")
     assert one.evaluate(b"", 0) == Challenge(WRAPPED + OFFER)
     assert one.evaluate(WRAPPED + OFFER, 0) == Accepted("alice")
+
+
+def test_both_ends_come_to_a_login() -> None:
+    broker, client = exchange(b"the broker's proof"), TicketClient(AtClient(), TICKET)
+    said: bytes | None = client.first()
+    for _ in range(2):
+        assert said is not None
+        verdict = broker.evaluate(said, 0)
+        assert isinstance(verdict, Challenge)
+        said = client.answer(verdict.token)
+    assert said == WRAPPED + OFFER
+    assert broker.evaluate(said, 0) == Accepted("alice")
+    assert client.answer(b"") is None
+
+
+@pytest.mark.parametrize("tokens", [[b"another's"], [b"the broker's proof", b"not wrapped"]])
+def test_a_broker_that_proves_nothing_gets_no_further(tokens: list[bytes]) -> None:
+    client = TicketClient(AtClient(), TICKET)
+    client.first()
+    for token in tokens[:-1]:
+        client.answer(token)
+    with pytest.raises(ValueError, match="GSSAPI: no"):
+        client.answer(tokens[-1])
+
+
+@pytest.mark.parametrize("offer", [b"", b"\2\0\0\0", b"\1\0\0"])
+def test_a_broker_that_wants_a_layer_is_left(offer: bytes) -> None:
+    client = TicketClient(AtClient(), TICKET)
+    assert client.answer(b"the broker's proof") == b""
+    with pytest.raises(ValueError, match="a layer of its own"):
+        client.answer(WRAPPED + offer)
 
 
 @pytest.mark.parametrize(
