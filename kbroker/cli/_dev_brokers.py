@@ -82,7 +82,7 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                process_group=0,  # Ctrl-C is for their parent, which ends them in order
+                start_new_session=True,  # Ctrl-C is for their parent, which ends them in order; and `read_certificates`
             )
         said = self._process.stdout
         assert said is not None
@@ -107,6 +107,10 @@ class BrokerProcess:
         """Send a signal, if it runs."""
         if self._process is not None and self.code is None:
             self._process.send_signal(number)
+
+    def read_certificates(self) -> None:
+        """Have it read its certificates again, if it runs: without a terminal of its own it takes SIGHUP for that."""
+        self.end(signal.SIGHUP)
 
     @property
     def is_back(self) -> bool:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 START_S = 60.0  # of all brokers together
 STOP_S = 30.0  # before they are killed
 MOST = 50  # processes of some 40 MB
+DAY_S = 24 * 3600.0
 # What makes a broker one of this cluster.
 OF_EACH = ("advertised.listeners", "broker.id", "listeners", "log.dirs", "node.id", "zookeeper.connect")
 
@@ -83,6 +84,9 @@ class DevCluster:
         self.server.tree.apply(Create(FEATURES, encode_features(newest())), NO_SESSION)  # unless they are there
         self.brokers = [BrokerProcess(at + 1, each, folder) for at, each in enumerate(ports)]
         self._loop.on_end(self._signals.append)
+        self._next_day = self._loop.timer(self.look_at_certificates)
+        if self.secured is not None:
+            self._next_day.set(DAY_S)
         for each in self.brokers:
             protocol = "PLAINTEXT" if self.secured is None else self.secured.protocol
             each.configure(f"{HOST}:{self.server.port}", count, overrides, protocol)
@@ -95,6 +99,21 @@ class DevCluster:
         secured = secure(str(self.folder), listeners=f"SASL_SSL://{HOST}:0")
         put_admin(str(self.folder), secured)
         return secured
+
+    def look_at_certificates(self) -> None:
+        """Once a day, as a broker alone does it: one that ends soon is made again, and all brokers use the new one."""
+        from kbroker.runtime.secure import renew
+
+        self._next_day.set(DAY_S)
+        try:
+            made = renew(str(self.folder))
+        except (OSError, UsageError) as error:
+            self._say(f"certificates cannot be made again: {error}")
+            return
+        if made:
+            self._say(f"near its end, and made again: {', '.join(made)}")
+            for each in self._alive():
+                each.read_certificates()
 
     @property
     def bootstrap(self) -> str:

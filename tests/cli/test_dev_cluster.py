@@ -7,8 +7,10 @@ import os
 import select
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +21,10 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError
 
+from kbroker.cli.dev_cluster import DevCluster
 from kbroker.config.jaas import read_module
 from kbroker.properties import parse_properties
+from kbroker.runtime import secure
 from kbroker.security.recipes import Recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -227,3 +231,28 @@ def test_a_secured_cluster_speaks_and_is_spoken_to_by_login_alone(begin: Begin, 
     logs = "".join(each.read_text() for each in tmp_path.glob("*.log"))
     assert "registered" in logs
     assert password not in logs
+
+
+def test_certificates_of_a_secured_cluster_are_renewed_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    cluster = DevCluster(1, tmp_path, port=0, metadata_port=0, overrides={}, say=said.append, is_secure=True)
+    try:
+        assert cluster.await_start(), cluster.fault
+        address = "127.0.0.1", cluster.brokers[0].port
+        first = ssl.get_server_certificate(address)
+        cluster.look_at_certificates()
+        assert said == []
+        monkeypatch.setattr(secure, "RENEWED_AT", 2)
+        cluster.look_at_certificates()
+        assert said == ["near its end, and made again: a certificate of broker"]
+        until = time.monotonic() + PATIENCE_S
+        while ssl.get_server_certificate(address) == first:
+            assert time.monotonic() < until, cluster.brokers[0].last_words()
+        (tmp_path / "secure-authority.key").unlink()
+        cluster.look_at_certificates()
+        assert "cannot be made again" in said[-1]
+    finally:
+        cluster.stop()
+    assert cluster.brokers[0].code == 0
