@@ -91,8 +91,19 @@ class Alarm(Timer[Callable[[int], None]]):
         self.payload(now_ms)
 
 
+class _Movable(Alarm):
+    """An alarm of `KeyedAlarms`. wanted_ms: when its owner wants it; it may ring earlier, for nothing."""
+
+    __slots__ = ("wanted_ms",)
+    wanted_ms: int
+
+
 class KeyedAlarms(Generic[Key]):
-    """At most one timer a key; setting it again moves it."""
+    """At most one timer a key; setting it again moves it.
+
+    Most are moved on before they are due, as a session with each heartbeat. So one that is moved to a later time only
+    notes that, stays where it is in the wheel, and is put in again when it rings there.
+    """
 
     __slots__ = ("_alarms", "_rank", "_rings", "_scheduler")
 
@@ -100,7 +111,7 @@ class KeyedAlarms(Generic[Key]):
         self._scheduler = scheduler
         self._rank = rank
         self._rings = rings
-        self._alarms: dict[Key, Alarm] = {}
+        self._alarms: dict[Key, _Movable] = {}
 
     def __len__(self) -> int:
         return len(self._alarms)
@@ -109,7 +120,11 @@ class KeyedAlarms(Generic[Key]):
         """Have the owner called with `key` at or after a time, and no more at the time set before."""
         alarm = self._alarms.get(key)
         if alarm is None:
-            alarm = self._alarms[key] = Alarm(self._scheduler, self._rank, lambda now_ms: self._ring(key, now_ms))
+            alarm = self._alarms[key] = _Movable(self._scheduler, self._rank, lambda now_ms: self._ring(key, now_ms))
+        elif alarm.deadline_ms <= deadline_ms:
+            alarm.wanted_ms = deadline_ms
+            return
+        alarm.wanted_ms = deadline_ms
         alarm.set(deadline_ms)
 
     def cancel(self, key: Key) -> bool:
@@ -121,6 +136,10 @@ class KeyedAlarms(Generic[Key]):
         return True
 
     def _ring(self, key: Key, now_ms: int) -> None:
+        alarm = self._alarms[key]
+        if alarm.wanted_ms > now_ms:
+            alarm.set(alarm.wanted_ms)
+            return
         del self._alarms[key]
         self._rings(key, now_ms)
 

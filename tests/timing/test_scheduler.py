@@ -234,6 +234,30 @@ def test_a_key_has_one_alarm_which_can_be_forgotten() -> None:
     assert (forgotten, rang) == ((True, False), ["a"])
 
 
+def test_an_alarm_that_is_moved_on_rings_at_the_later_time_and_not_before() -> None:
+    rang: list[tuple[str, int]] = []
+    scheduler = Scheduler()
+    alarms: KeyedAlarms[str] = scheduler.alarms_by_key(lambda key, now_ms: rang.append((key, now_ms)))
+    alarms.set("a", 10)
+    alarms.set("a", 25)
+    alarms.set("b", 30)
+    alarms.set("b", 35)
+    alarms.set("b", 20)
+    for now_ms in (10, 15, 20, 24, 25, 40):
+        scheduler.ring(now_ms)
+    assert (rang, len(alarms), scheduler.next_ms) == ([("b", 20), ("a", 25)], 0, None)
+
+
+def test_an_alarm_that_is_moved_on_stays_in_the_wheel_where_it_is_until_its_first_time() -> None:
+    scheduler = Scheduler()
+    alarms: KeyedAlarms[str] = scheduler.alarms_by_key(lambda key, now_ms: None)
+    for now_ms in range(0, 45_000, 5_000):
+        alarms.set("a", now_ms + 45_000)
+    before = scheduler.next_ms
+    scheduler.ring(45_000)
+    assert (before, len(alarms), scheduler.next_ms) == (45_000, 1, 85_000)
+
+
 def test_what_is_wanted_at_once_rings_in_its_turn_once_for_each_time_that_it_is_wanted() -> None:
     rang: list[str] = []
     scheduler = Scheduler()
