@@ -124,6 +124,9 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         may_describe: Callable[[str], bool],
     ) -> None:
         """ConsumerGroupHeartbeat; answered when what it changed is committed."""
+        if self._is_quiet(request, caller):
+            self._lives_on(operation, request, caller)
+            return
         try:
             _check(request, caller.version, self.assignors)
             if request.member_epoch in (LEFT, LEFT_FOR_A_WHILE):
@@ -132,6 +135,45 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
                 self._beat(operation, request, caller, may_describe)
         except KafkaError as error:
             operation.reply(caller.call, refused(error.code, error.message))
+
+    def _is_quiet(self, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> bool:
+        """Whether a member says no more than that it is alive, and there is nothing to tell it: of most heartbeats.
+
+        What `_beat` would come to if nothing of what it looks at has changed.
+        """
+        group = self.shard.groups.get(request.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return False
+        member = group.members.get(request.member_id)
+        return (
+            member is not None
+            and 0 < request.member_epoch == member.member_epoch == group.assignment_epoch == group.group_epoch
+            and member.state is MemberState.STABLE
+            and group.refresh_ms is None
+            and not group.regexes
+            and request.topic_partitions is None
+            and request.subscribed_topic_names is None
+            and request.subscribed_topic_regex is None
+            and request.rebalance_timeout_ms == -1
+            and (request.instance_id is None or group.static_member(request.instance_id) is member)
+            and request.rack_id is None
+            and request.server_assignor is None
+            and member.classic is None
+            and member.client_id == caller.client_id
+            and member.client_host == caller.client_host
+        )
+
+    def _lives_on(self, operation: Operation, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> None:
+        """Answer a quiet heartbeat."""
+        response = ConsumerGroupHeartbeatResponse(
+            error_code=ErrorCode.NONE,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            heartbeat_interval_ms=self.heartbeat_interval_ms(request.group_id),
+            assignment=None,
+        )
+        self.shard.answer(operation, [], caller.call, response, refused)
+        self.restart_session(operation, request.group_id, request.member_id)
 
     def _beat(
         self,
