@@ -33,6 +33,7 @@ from kbroker.config.limits import (
 )
 from kbroker.coordinator import Caller
 from kbroker.groups.group import GroupType
+from kbroker.groups.offsets import NOWHERE
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 from protocol.messages.group_offsets import (
@@ -212,6 +213,8 @@ def _commit(request: OffsetCommitRequest, call: Call, caller: Caller) -> Result:
             name = cache.topic_name(topic.topic_id)
             topic.name = name or ""
             unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else unknown
+        else:
+            topic.topic_id = cache.topic_id(topic.name)
         for partition in topic.partitions:
             if cache.partition(topic.name, partition.partition_index) is None:
                 refused[topic.name, partition.partition_index] = unknown
@@ -300,7 +303,7 @@ def _found(
 
     kind: what the answer's version has for a partition. member: who asks, and its epoch.
     """
-    groups = call.broker.groups
+    groups, topic_id = call.broker.groups, call.broker.plane.cache.topic_id
     places = groups.committed_places(group_id) if asked is None else asked
     topics: dict[str, list[Partition]] = {}
     for start in range(0, len(places) or 1, OFFSETS_FETCHED_AT_ONCE):
@@ -312,6 +315,8 @@ def _found(
         if isinstance(found, ErrorCode):
             return found
         for (name, index), (commit, code) in found.items():
+            if call.version >= TOPIC_IDS_SINCE and not commit.is_of(topic_id(name)):
+                commit = NOWHERE  # of an earlier topic of that name
             partition = kind(
                 partition_index=index,
                 committed_offset=commit.offset,

@@ -246,6 +246,8 @@ def _commit_offsets(request: TxnOffsetCommitRequest, call: Call, caller: Caller,
             name = cache.topic_name(topic.topic_id)
             topic.name = name or ""
             unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else unknown
+        else:
+            topic.topic_id = cache.topic_id(topic.name)
         for each in topic.partitions:
             if cache.partition(topic.name, each.partition_index) is None:
                 refused[topic.name, each.partition_index] = unknown

@@ -23,6 +23,7 @@ from kbroker.groups.memory import GroupMemory
 from kbroker.groups.offsets import NOWHERE, Commit, TopicPartition
 from kbroker.groups.shard import GroupShard
 from protocol.errors import ErrorCode
+from protocol.message import ZERO_UUID
 from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from protocol.messages.consumer_groups import DescribedGroup as DescribedConsumerGroup
 from protocol.messages.group_offsets import (
@@ -201,15 +202,15 @@ class GroupCoordinator:
     ) -> list[Effect]:
         """OffsetCommit: answered when the offsets are committed.
 
-        request: from version 10 on with the topics' names filled in. refused: partitions that the handler has turned
-        down already (unknown, not allowed), for the same response.
+        request: with the topics' names and ids filled in, whichever the version has. refused: partitions that the
+        handler has turned down already (unknown, not allowed), for the same response.
         """
         shard = self._shard(request.group_id, may_be_empty=True)
         operation = self._operation(shard, now_ms)
         error = shard if isinstance(shard, ErrorCode) else shard.commit_error(operation, request, caller.version)
         codes, wall_ms = dict(refused or {}), operation.wall_ms
         wanted = {
-            (topic.name, each.partition_index): _commit(each, request.retention_time_ms, wall_ms)
+            (topic.name, each.partition_index): _commit(each, topic.topic_id, request.retention_time_ms, wall_ms)
             for topic in request.topics
             for each in topic.partitions
         }
@@ -234,7 +235,11 @@ class GroupCoordinator:
         codes, wall_ms = dict(refused or {}), operation.wall_ms
         wanted = {
             (topic.name, each.partition_index): Commit(
-                each.committed_offset, each.committed_leader_epoch, each.committed_metadata or "", wall_ms
+                each.committed_offset,
+                each.committed_leader_epoch,
+                each.committed_metadata or "",
+                wall_ms,
+                topic_id=topic.topic_id,
             )
             for topic in request.topics
             for each in topic.partitions
@@ -464,13 +469,15 @@ LATEST_MS = (1 << 63) - 1
 """The last time that a stored offset's expiry can say: a client may ask for any retention."""
 
 
-def _commit(each: OffsetCommitRequestPartition, retention_time_ms: int, wall_ms: int) -> Commit:
+def _commit(each: OffsetCommitRequestPartition, topic_id: bytes, retention_time_ms: int, wall_ms: int) -> Commit:
+    has_expiry = retention_time_ms != -1
     return Commit(
         each.committed_offset,
         each.committed_leader_epoch,
         each.committed_metadata or "",
         wall_ms if each.commit_timestamp == -1 else each.commit_timestamp,
-        -1 if retention_time_ms == -1 else min(wall_ms + retention_time_ms, LATEST_MS),
+        min(wall_ms + retention_time_ms, LATEST_MS) if has_expiry else -1,
+        topic_id=ZERO_UUID if has_expiry else topic_id,  # no record has both
     )
 
 

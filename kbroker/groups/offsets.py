@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TypeAlias
 
+from protocol.message import ZERO_UUID
 from protocol.namedtuple import NamedTuple
 
 TopicPartition: TypeAlias = tuple[str, int]
@@ -21,7 +22,8 @@ class Commit(NamedTuple):
 
     offset: the next one to read. leader_epoch: -1 unknown. committed_ms: when. expires_ms: an expiry that the client
     asked for (OffsetCommit v2-v4), -1 for the broker's own. record_offset: that of its record in the
-    partition of __consumer_offsets, -1 while it is not known; the greater one wins.
+    partition of __consumer_offsets, -1 while it is not known; the greater one wins. topic_id: of the topic that it was
+    committed for, zero unknown: another one may have got that name since.
     """
 
     offset: int
@@ -30,6 +32,11 @@ class Commit(NamedTuple):
     committed_ms: int
     expires_ms: int = -1
     record_offset: int = -1
+    topic_id: bytes = ZERO_UUID
+
+    def is_of(self, topic_id: bytes) -> bool:
+        """Whether it is, or may be, an offset of this topic; zero: of one whose id is not known."""
+        return self.topic_id == topic_id or ZERO_UUID in (self.topic_id, topic_id)
 
 
 NOWHERE = Commit(-1, -1, "", 0)  # what a partition without an offset answers
@@ -100,6 +107,12 @@ class GroupOffsets:
         """Whether a commit for a partition is still on its way (KIP-447). given_up_below: not one that is older."""
         record_offset, _ = self._on_the_way.get(where, (-1, None))
         return record_offset >= given_up_below or any(where in pending for pending in self._in_transactions.values())
+
+    def has_of(self, where: TopicPartition, topic_id: bytes) -> bool:
+        """Whether some commit for a partition, in whatever state, is known to be of the topic with this id."""
+        commits = [self.committed.get(where), self._on_the_way.get(where, (0, None))[1]]
+        commits += [pending.get(where) for pending in self._in_transactions.values()]
+        return topic_id != ZERO_UUID and any(each is not None and each.topic_id == topic_id for each in commits)
 
     @property
     def is_any_on_the_way(self) -> bool:

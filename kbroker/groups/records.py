@@ -3,7 +3,7 @@
 Made by the rules of each kind and by shard.py, applied by shard.py, live and when a partition is loaded. Keys and
 values begin with an int16: of a value its version, of a key the type of the record. 0 and 1 are an offset, 2 is a
 classic group, what is above belongs to the kinds of `kinds.TYPE_OF_KEY`; others are of a newer Kafka, and passed by.
-Offsets and classic groups are written as Apache Kafka 3.9 writes them, the others as 4.4 does, so either broker can
+Classic groups are written as Apache Kafka 3.9 writes them, the others, and offsets, as 4.4 does, so either broker can
 load the other's.
 """
 
@@ -16,7 +16,7 @@ from kbroker.coordinator import KeyValue
 from kbroker.groups.classic_group import ClassicGroup, Member
 from kbroker.groups.kinds import TYPE_OF_KEY, record_classes
 from kbroker.groups.offsets import Commit, TopicPartition
-from protocol.message import DecodeError, Message
+from protocol.message import ZERO_UUID, DecodeError, Message
 from protocol.messages.stored import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -31,7 +31,8 @@ from protocol.namedtuple import NamedTuple
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
-OFFSET_VERSION = 3  # 4 is flexible and says nothing more
+OFFSET_VERSION = 3  # of one whose topic's id is not known
+OFFSET_WITH_TOPIC_ID_VERSION = 4  # Kafka 3.9 reads it, too, and passes the id by
 OFFSET_WITH_EXPIRY_VERSION = 1  # the only one that can hold an expiry of the client's own
 GROUP_VERSION = 3
 MODERN_VERSION = 0
@@ -113,13 +114,16 @@ def encode(record: GroupsRecord) -> KeyValue:
 
 
 def _offset_value(commit: Commit) -> bytes:
-    version = OFFSET_VERSION if commit.expires_ms < 0 else OFFSET_WITH_EXPIRY_VERSION
+    version = OFFSET_VERSION if commit.topic_id == ZERO_UUID else OFFSET_WITH_TOPIC_ID_VERSION
+    if commit.expires_ms >= 0:
+        version = OFFSET_WITH_EXPIRY_VERSION
     value = OffsetCommitValue(
         offset=commit.offset,
         leader_epoch=commit.leader_epoch,
         metadata=commit.metadata,
         commit_timestamp=commit.committed_ms,
         expire_timestamp=commit.expires_ms,
+        topic_id=commit.topic_id,
     )
     return encode_versioned(value, version)
 
@@ -143,7 +147,14 @@ def decode(key: bytes, value: bytes | None) -> GroupsRecord | None:
 
 def _read_offset(value: bytes) -> Commit:
     read = decode_versioned(OffsetCommitValue, value)
-    return Commit(read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, read.expire_timestamp)
+    return Commit(
+        read.offset,
+        read.leader_epoch,
+        read.metadata,
+        read.commit_timestamp,
+        read.expire_timestamp,
+        topic_id=read.topic_id,
+    )
 
 
 def _read_group(value: bytes) -> GroupMetadataValue:

@@ -65,6 +65,7 @@ class GroupShard(Shard[GroupsRecord]):
         self._kinds: dict[GroupType, GroupKind] = {}
         self._in_transactions: dict[int, set[str]] = {}  # groups by producer id
         self._on_the_way: deque[tuple[int, str, TopicPartition, Commit | None]] = deque()  # offsets, by record_offset
+        self._topic_ids: dict[bytes, bytes] = {}  # of committed offsets: each once, though every record has its own
         self._doubtful_below = 0  # the end of what was on the way already when this began to serve
         self.given_up_below = 0  # the end of what was waited for too long
         self._patience: deque[tuple[int, int]] = deque()  # until when what ends here is waited for
@@ -263,12 +264,19 @@ class GroupShard(Shard[GroupsRecord]):
         return {where: codes.get(where, ErrorCode.NONE) for where in places}
 
     def new_metadata_image(self, operation: Operation, delta: MetadataDelta) -> None:
-        """Offsets of partitions that no longer exist are forgotten, and groups that only held those."""
+        """Offsets of partitions that no longer exist are forgotten, and groups that only held those.
+
+        Not those of another topic that has got the name: this broker may hear late of both.
+        """
         for kind in list(self._kinds.values()):
             kind.new_metadata_image(operation, delta)
         deleted = set(delta.deleted)
         for group in list(self.groups.values()) if deleted else ():
-            gone = [where for where in group.offsets.places() if where in deleted]
+            gone = [
+                where
+                for where in group.offsets.places()
+                if where in deleted and not group.offsets.has_of(where, self.image.topic_id(where[0]))
+            ]
             if gone:
                 self._remove(operation, group, gone, dead=group.is_spent_without(len(gone)))
 
@@ -409,7 +417,8 @@ class GroupShard(Shard[GroupsRecord]):
     def _replay_offset(self, group: Group, record: OffsetRecord, record_offset: int, producer_id: int) -> None:
         where, commit = record.where, record.commit
         if commit is not None:
-            commit = Commit(commit[0], commit[1], commit[2], commit[3], commit[4], record_offset)
+            topic_id = self._topic_ids.setdefault(commit[6], commit[6])
+            commit = Commit(commit[0], commit[1], commit[2], commit[3], commit[4], record_offset, topic_id)
         if producer_id >= 0:
             group.offsets.put_in_transaction(producer_id, where, commit)
             self._in_transactions.setdefault(producer_id, set()).add(group.group_id)

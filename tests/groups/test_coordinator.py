@@ -329,6 +329,25 @@ def test_commit_is_as_old_as_a_client_of_version_1_says() -> None:
     assert world.groups.fetch_offsets("g", None) == {("t", 0): (Commit(5, -1, "", 5, -1, 0), NONE)}
 
 
+def test_an_offset_is_stored_with_the_id_of_its_topic() -> None:
+    key, value = records.encode(OffsetRecord("g", ("t", 7), Commit(5, 3, "m", 1_000, topic_id=b"i" * 16)))
+    assert value is not None
+    assert (value[:2], b"i" * 16 in value) == (b"\0\4", True)
+    assert records.decode(key, value) == OffsetRecord("g", ("t", 7), Commit(5, 3, "m", 1_000, topic_id=b"i" * 16))
+
+
+def test_offsets_of_a_topic_that_was_made_again_stay_when_this_broker_hears_late_that_the_first_is_gone() -> None:
+    world = World()
+    world.topics(t=2)
+    request = commit_request(partitions=2)
+    committed(world, request)
+    request.topics[0].topic_id = world.image.topic_id("t")
+    request.topics[0].partitions.pop()
+    committed(world, request)
+    world.delete_partitions(("t", 0), ("t", 1))
+    assert world.groups.committed_places("g") == [("t", 0)]
+
+
 def test_group_with_very_many_offsets_is_deleted_in_several_batches() -> None:
     world = World()
     committed(world, commit_request(partitions=2 * TOMBSTONES_PER_BATCH + 1))
