@@ -4,7 +4,8 @@ Served: 0-3 of each. The rules are the authorizer's (`broker/acl_authorizer.py`)
 SECURITY_DISABLED, as Apache's broker does: tools then say so in one line, instead of losing their connection.
 
 A request with a number 0, which stands for what the sender does not know, loses its connection, as in Kafka; a rule
-with another unknown number is INVALID_REQUEST.
+with another unknown number is INVALID_REQUEST. So is one of TWO_PHASE_COMMIT (KIP-939) where brokers of Kafka 3.9,
+which do not know it, may be in the cluster.
 
 Unlike Kafka: a principal without a type, or a name for which there can be no node, is told with its reason, and the
 other rules of its pattern are made. A host that looks like a network and is none is refused, as in 4.3.
@@ -34,6 +35,7 @@ from kbroker.broker.acls import (
     principal_fault,
 )
 from kbroker.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbroker.metadata.features import TRANSACTION_VERSION
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.security import (
     AclCreation,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from kbroker.api.call import Call, Result
 
 DISABLED = ErrorCode.SECURITY_DISABLED
+TOO_NEW = "TWO_PHASE_COMMIT needs transaction.version to be finalized: older brokers cannot read such a rule."
 
 
 def _authorizer(call: Call) -> AclAuthorizer | None:
@@ -124,6 +127,8 @@ def create_acls(request: CreateAclsRequest, call: Call) -> Result:
     bindings: list[tuple[Pattern, Rule] | KafkaError] = []
     for each in request.creations:
         try:
+            if each.operation == Operation.TWO_PHASE_COMMIT and not call.broker.features.is_on(TRANSACTION_VERSION):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, TOO_NEW)
             bindings.append(_binding(each))
         except KafkaError as error:
             bindings.append(error)

@@ -38,6 +38,7 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15  # KIP-939: a right that may be given, of what no release of Kafka serves yet
 
 
 class ResourceType(IntEnum):
@@ -70,7 +71,7 @@ OPERATIONS = {
     ResourceType.TOPIC: (_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS),
     ResourceType.GROUP: (_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS),
     ResourceType.CLUSTER: (_CREATE, _ALTER, _DESCRIBE, _ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT),
-    ResourceType.TRANSACTIONAL_ID: (_WRITE, _DESCRIBE),
+    ResourceType.TRANSACTIONAL_ID: (_WRITE, _DESCRIBE, Operation.TWO_PHASE_COMMIT),
     ResourceType.DELEGATION_TOKEN: (_DESCRIBE,),
     ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }

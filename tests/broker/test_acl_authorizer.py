@@ -283,6 +283,16 @@ def test_a_rule_that_another_broker_adds_meanwhile_is_not_lost() -> None:
     assert sorted(principal for _, _, _, principal, *_ in listed(world)) == ["User:alice", "User:bob", "User:carol"]
 
 
+def test_a_right_that_older_brokers_do_not_know_is_given_where_there_are_none() -> None:
+    world = world_of()
+    rule = creation(resource_type=ResourceType.TRANSACTIONAL_ID, operation=Operation.TWO_PHASE_COMMIT)
+    given = create(world, rule)
+    world.broker.features.take({}, 1)  # as with a broker of Kafka 3.9
+    ((code, text),) = create(world, rule)
+    assert (given, code) == ([(0, None)], ErrorCode.INVALID_REQUEST)
+    assert "transaction.version" in str(text)
+
+
 def test_a_rule_that_is_there_is_no_error_and_no_notice() -> None:
     world = world_of()
     create(world, creation())
