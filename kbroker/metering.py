@@ -7,7 +7,8 @@ used, is kept in `broker/client_quotas.py`.
 A throttled answer says how long its client is to wait (`throttle_time_ms`), and leaves at once (KIP-219); that holds
 for every version, as in Kafka from 2.0 on. A consumer's throttled fetch brings nothing: its records would be the bytes
 that are too many. They do not count then, and it gets them when it asks again. No fetch brings more than all windows
-of its quota do, or none could ever be answered.
+of its quota do, or none could ever be answered. What a share group's member fetches counts as well, and comes all the
+same: its records are locked for it by then, and would wait for the end of their locks.
 
 Requests of brokers (`EXEMPT`, and fetches of followers) are never throttled, nor are followers' bytes counted.
 
@@ -26,8 +27,7 @@ from kbroker.broker.client_quotas import NANOSECONDS_TO_PERCENT
 from kbroker.channel import Request
 from protocol.flat import place
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from protocol.messages.offsets import ListOffsetsResponse
-from protocol.messages.produce import ProduceResponse
+from protocol.messages.share_groups import ShareFetchableTopicResponse, ShareFetchResponse, SharePartitionData
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     Charge: TypeAlias = Callable[[Request, Answer | None, int], int]
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 EXEMPT = frozenset((4, 5, 6, 7, 27, 56, 67))
 """What brokers ask, LeaderAndIsr to AllocateProducerIds."""
 MUTATING = (19, 20, 37)  # CreateTopics, DeleteTopics, CreatePartitions
@@ -51,14 +51,18 @@ OF_A_FOLLOWER = -1  # instead of the size of its fetch, which does not count
 AROUND_RECORDS = 64
 REPLICA_STATE_SINCE = 15  # KIP-903
 
-MAX_BYTES = place(FetchRequest, "max_bytes")
 REPLICA_ID, REPLICA_STATE = place(FetchRequest, "replica_id"), place(FetchRequest, "replica_state")
-THROTTLE_TIME_MS: dict[int | None, int] = {
-    each.api: place(each, "throttle_time_ms") for each in (ProduceResponse, ListOffsetsResponse)
-}
 ERROR_CODE, SESSION_ID = place(FetchResponse, "error_code"), place(FetchResponse, "session_id")
-RESPONSES, PARTITIONS = place(FetchResponse, "responses"), place(FetchableTopicResponse, "partitions")
-RECORDS = place(PartitionData, "records")
+IN_FETCH = (
+    place(FetchResponse, "responses"),
+    place(FetchableTopicResponse, "partitions"),
+    place(PartitionData, "records"),
+)
+IN_SHARE_FETCH = (
+    place(ShareFetchResponse, "responses"),
+    place(ShareFetchableTopicResponse, "partitions"),
+    place(SharePartitionData, "records"),
+)
 
 
 class MeteredRequest(Request):
@@ -82,6 +86,7 @@ class Metering:
         kinds = (
             ((PRODUCE,), self._produce, self._charge_produce),
             ((FETCH,), self._fetch, self._charge_fetch),
+            ((SHARE_FETCH,), self._fetch, self._charge_share_fetch),
             (MUTATING, quotas.controller_mutation, self._charge_mutations),
         )
         self._of_bytes: dict[int, Charge] = {
@@ -101,20 +106,21 @@ class Metering:
 
     def limited(self, route: Route) -> Route:
         """A route, as it is to be used while there are quotas: no fetch brings more than all windows of one allow."""
-        if route.api != FETCH or FETCH not in self.charges:
+        if route.api not in (FETCH, SHARE_FETCH) or FETCH not in self.charges:
             return route
-        made = copy(route)
+        made, max_bytes = copy(route), place(route.request, "max_bytes")
 
         def handle(request: Flat, call: Call) -> Result:
-            replica_id = request[REPLICA_ID] if call.version < REPLICA_STATE_SINCE else request[REPLICA_STATE][0]
-            if replica_id >= 0:
-                cast("Request", call).frame_bytes = OF_A_FOLLOWER
-                return route.handle(request, call)
+            if route.api == FETCH:
+                replica_id = request[REPLICA_ID] if call.version < REPLICA_STATE_SINCE else request[REPLICA_STATE][0]
+                if replica_id >= 0:
+                    cast("Request", call).frame_bytes = OF_A_FOLLOWER
+                    return route.handle(request, call)
             client_id, meter = call.session.fetched
-            if client_id != call.client_id or meter.most < request[MAX_BYTES]:  # what all windows of its quota bring
+            if client_id != call.client_id or meter.most < request[max_bytes]:  # what all windows of its quota bring
                 most = self._meter_of(call, self._fetch, "fetched")[0].most
-                if most < request[MAX_BYTES]:
-                    request = cast("Flat", with_items(request, MAX_BYTES, most))
+                if most < request[max_bytes]:
+                    request = cast("Flat", with_items(request, max_bytes, most))
             return route.handle(request, call)
 
         made.handle = handle
@@ -154,14 +160,16 @@ class Metering:
     @staticmethod
     def bytes_fetched(answer: Any) -> int:
         """How large a fetch's answer is, about."""
-        size = 0
-        for topic in answer[RESPONSES]:
-            for part in topic[PARTITIONS]:
-                records = part[RECORDS]
-                if records:
-                    size += sum(map(len, records)) if records.__class__ is list else len(records)
-            size += AROUND_RECORDS * len(topic[PARTITIONS])
-        return size
+        return _size(answer, *IN_FETCH)
+
+    def _charge_share_fetch(self, request: Request, answer: Answer | None, now_ms: int) -> int:
+        metered = self._fetch.of[request.session.principal.name, request.client_id]
+        if metered is None:
+            return 0
+        throttle_ms: int = metered.meter.record(_size(cast("Flat", answer), *IN_SHARE_FETCH), now_ms)
+        if throttle_ms:
+            metered.noted(throttle_ms)
+        return throttle_ms
 
     def _charge_mutations(self, request: Request, answer: Answer | None, now_ms: int) -> int:
         mutations = request.mutations
@@ -199,7 +207,8 @@ class Metering:
             fetched = cast("Flat", answer)
             session_id = self._broker.fetch_sessions.withhold(fetched[SESSION_ID])
             return throttle_ms, fetched[ERROR_CODE], session_id, [], []
-        at = THROTTLE_TIME_MS.get(request.route.api, "throttle_time_ms")
+        flat = request.route.flat
+        at = "throttle_time_ms" if flat is None else place(flat, "throttle_time_ms")
         if isinstance(at, str) and not hasattr(answer, at):
             return answer
         return cast("Answer", with_items(answer, at, throttle_ms))  # a copy: it may be kept for others
@@ -231,3 +240,15 @@ class Metering:
             finally:
                 self.end(now_ms())
             yield
+
+
+def _size(answer: Flat, responses: int, partitions: int, records_at: int) -> int:
+    """Of the answer of a fetch, about: where its topics are in its tuple, their partitions in theirs, their records."""
+    size = 0
+    for topic in answer[responses]:
+        for part in topic[partitions]:
+            records = part[records_at]
+            if records:
+                size += sum(map(len, records)) if records.__class__ is list else len(records)
+        size += AROUND_RECORDS * len(topic[partitions])
+    return size

@@ -10,6 +10,7 @@ from protocol.messages.control import ControlledShutdownRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.quotas import alter, altered
 from tests.requests import VERSIONS, fetch, produce, produced
+from tests.share.ask import Member, acquired, initialize
 from tests.world import Client, World
 
 RATE = 1000
@@ -136,6 +137,23 @@ def test_a_followers_bytes_do_not_count(world: World, client: Client) -> None:
     request = fetch()
     request.replica_id = 2
     assert throttled(client, request, FETCH) == 0
+
+
+def test_what_a_share_groups_member_fetches_counts_and_comes_all_the_same() -> None:
+    world = World(share_coordinator_state_topic_num_partitions="1")
+    world.create("t")
+    initialize(world)
+    member = Member(world)
+    member.acquire()
+    for _ in range(3):
+        world.client().ask(produce(b"v" * 9 * RATE), PRODUCE)
+    limit(world, {"client-id": "m"}, consumer_byte_rate=RATE)
+    first, answer = member.fetch(), member.fetch()
+    assert (acquired(first), first.throttle_time_ms) == ([(0, 0, 1)], 0)  # no more than all windows bring
+    assert (acquired(answer), answer.throttle_time_ms > 7_000) == ([(1, 1, 1)], True)
+    assert member.client.channel.full
+    world.advance(answer.throttle_time_ms)
+    assert not member.client.channel.full
 
 
 def test_requests_that_came_along_wait_for_the_end_of_it(world: World, client: Client) -> None:
