@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kbroker.faults.history import Seen
 
 CORRUPTIBLE = "Fetch"
+MET_AS_A_WHOLE = ("ShareFetch", "ShareAcknowledge")
 
 
 class Asked:
@@ -101,6 +102,11 @@ class Fault:
         ):
             if value is not None and not has:
                 raise UsageError(f'{self.api} names no {name}, so this can never match: write on("{self.api}") alone')
+        if self.topic is not None and self.api in MET_AS_A_WHOLE:
+            raise UsageError(
+                f"{self.api} is met as a whole, for what is locked and what a session knows would differ from what "
+                f'the member is told: write on("{self.api}", group="...")'
+            )
         if self.version is not None and not route.first <= self.version <= route.last:
             raise UsageError(
                 f"{self.api} is served in versions {route.first}-{route.last}, "

@@ -474,6 +474,7 @@ def test_a_slow_disk_makes_an_append_wait() -> None:
             'Heartbeat names no topic, so this can never match: write on("Heartbeat") alone',
         ),
         (lambda f: f.on("Produce", group="g"), "Produce names no group"),
+        (lambda f: f.on("ShareFetch", topic="t"), "ShareFetch is met as a whole"),
         (lambda f: f.on("Produce", partition=1), 'write on("Produce", topic="...", partition=1)'),
         (lambda f: f.on("Produce", version=99), "so version 99 can never match"),
         (lambda f: f.on("Produce").times(0), "times(0) would never match"),
