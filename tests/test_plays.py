@@ -12,11 +12,13 @@ from kbroker.sim.cluster_play import ClusterStage
 from kbroker.sim.play import Steps, perform_on
 from tests.groups import theatre as groups
 from tests.security import theatre as security
+from tests.share import theatre as share
 from tests.txn import theatre as txn
 
 STAGES: dict[str, Callable[[], Steps]] = {
     "groups": groups.Stage,
     "security": security.Stage,
+    "share": share.Stage,
     "sim": ClusterStage,
     "txn": txn.Stage,
 }
