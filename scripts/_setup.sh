@@ -3,6 +3,7 @@
 # run_stage NAME COMMAND... and end_stages are for scripts that do several things and tell how each went.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+unset PYTHONDONTWRITEBYTECODE  # where an image sets it, each of thousands of processes would compile all that it imports
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
