@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-import protocol.records
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError, cleaning, legacy, walker_kind
 from protocol.records.batch import BatchHeader, last_offset_of, unpack_header
 from protocol.records.cleaning import Kept, OffsetMap, Scratch, kept_of_batch, kept_of_messages, note_batch
 from protocol.records.content import build_batch, parse_set
+from tests.protocol.records.loops import KINDS, use
 
 LOOPS = ("keep_records", "put_keys", "shifted")
 SECRET = bytes(range(16))
 DAY = 24 * 3600 * 1000
 
 
-def interpreted() -> ModuleType:
-    source = Path(protocol.records.__file__).with_name("_cleaner.py")
-    spec = importlib.util.spec_from_file_location("cleaner_interpreted", source)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(params=["interpreted", "compiled"], autouse=True)
+@pytest.fixture(params=KINDS, autouse=True)
 def each_kind_of_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test twice, where there was a C compiler."""
-    if request.param == "compiled":
-        if walker_kind() != "compiled":
-            pytest.skip("the loops were not compiled when this was installed: no C compiler")
-        return
-    loops = interpreted()
-    for name in LOOPS:
-        monkeypatch.setattr(cleaning, name, getattr(loops, name))
+    use(request.param, monkeypatch, cleaning, "_cleaner", LOOPS)
 
 
 def rec(offset: int, key: bytes | None, value: bytes | None = b"v", timestamp: int = 1000) -> Record:

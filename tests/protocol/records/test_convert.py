@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-import protocol.records
 from protocol.errors import ErrorCode
-from protocol.records import Record, RecordError, convert, legacy, walker_kind
+from protocol.records import Record, RecordError, convert, legacy
 from protocol.records.batch import write_crc
 from protocol.records.content import build_batch, parse_set
 from protocol.records.convert import batch_of, down_convert, open_set
+from tests.protocol.records.loops import KINDS, use
 
 RECORDS = [Record(10, 1000, b"a", b"first"), Record(11, -1, None, b""), Record(12, 1002, b"", None)]
 LOOPS = ("measure", "renumbered", "to_messages", "to_records", "walk_messages")
 
 
-def interpreted() -> ModuleType:
-    """The loops' source as Python runs it, whatever is installed beside it."""
-    source = Path(protocol.records.__file__).with_name("_converter.py")
-    spec = importlib.util.spec_from_file_location("converter_interpreted", source)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(params=["interpreted", "compiled"], autouse=True)
+@pytest.fixture(params=KINDS, autouse=True)
 def each_kind_of_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test twice, where there was a C compiler."""
-    if request.param == "compiled":
-        if walker_kind() != "compiled":
-            pytest.skip("the loops were not compiled when this was installed: no C compiler")
-        return
-    loops = interpreted()
-    for name in LOOPS:
-        monkeypatch.setattr(convert, name, getattr(loops, name))
+    use(request.param, monkeypatch, convert, "_converter", LOOPS)
 
 
 def old_set(magic: int, codec_id: int = 0, **more: int) -> bytearray:

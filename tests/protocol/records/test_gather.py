@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from protocol.records import Record, RecordError
 from protocol.records.batch import COUNT, RECORDS_AT, unpack_header
 from protocol.records.content import Room, build_batch, gather_records, open_records, parse_records, run_of
-from tests.protocol.records.test_walker import KINDS
+from tests.protocol.records.test_walker import WALKERS
 
 BYTES = st.none() | st.binary(max_size=300)
 HEADERS = st.lists(st.tuples(st.binary(max_size=3), st.none() | st.binary(max_size=3)), max_size=2).map(tuple)
@@ -38,7 +38,7 @@ def gathered(room: Room) -> list[Any]:
     return list(zip(room.offsets, room.timestamps, keys, values, headers, strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WALKERS)
 @settings(max_examples=60)
 @given(first=RECORDS, second=RECORDS, codec=st.sampled_from([0, 1]), append_time=st.none() | st.integers(0, 2**40))
 def test_columns_say_what_records_say(
@@ -52,14 +52,14 @@ def test_columns_say_what_records_say(
         body, start, end = open_records(batch, 0, header)
         numbers = (room.offsets, room.timestamps)
         ends = (room.key_ends, room.keys, room.value_ends, room.values)
-        found = KINDS[kind].gather(body, [run_of(start, end, header)], row, numbers, *ends, room.marks)
+        found = WALKERS[kind].gather(body, [run_of(start, end, header)], row, numbers, *ends, room.marks)
         row += header[COUNT]
         parsed += parse_records(batch, 0, header)
         assert found == sum(bool(each.headers) for each in records)
     assert gathered(room) == [(*each[:4], bool(each.headers)) for each in parsed]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WALKERS)
 @settings(max_examples=20)
 @given(values=st.lists(RECORDS, max_size=5), append_time=st.none() | st.integers(0, 2**40))
 def test_batches_are_gathered_in_one_go(kind: str, values: list[list[Any]], append_time: int | None) -> None:
@@ -74,12 +74,12 @@ def test_batches_are_gathered_in_one_go(kind: str, values: list[list[Any]], appe
         body += batch
     room = room_for(len(parsed), 60_000)
     ends = (room.key_ends, room.keys, room.value_ends, room.values)
-    found = KINDS[kind].gather(memoryview(body), runs, 0, (room.offsets, room.timestamps), *ends, room.marks)
+    found = WALKERS[kind].gather(memoryview(body), runs, 0, (room.offsets, room.timestamps), *ends, room.marks)
     assert found == sum(bool(each.headers) for each in parsed)
     assert gathered(room) == [(*each[:4], bool(each.headers)) for each in parsed]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WALKERS)
 @pytest.mark.parametrize("part", range(7))
 def test_room_that_is_too_small_is_not_written_to(kind: str, part: int) -> None:
     records = [Record(index, 1, b"key", b"value") for index in range(3)]
@@ -91,7 +91,7 @@ def test_room_that_is_too_small_is_not_written_to(kind: str, part: int) -> None:
     numbers = (short.offsets, short.timestamps)
     ends = (short.key_ends, short.keys, short.value_ends, short.values)
     with pytest.raises(AssertionError):
-        KINDS[kind].gather(body, [run_of(start, end, header)], 0, numbers, *ends, short.marks)
+        WALKERS[kind].gather(body, [run_of(start, end, header)], 0, numbers, *ends, short.marks)
 
 
 def test_records_that_are_cut_are_refused() -> None:

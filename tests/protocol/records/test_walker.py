@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 
 import protocol.records
 from protocol.errors import ErrorCode
-from protocol.records import Record, RecordError, _no_cython, walker_kind
+from protocol.records import Record, RecordError, _no_cython, _walker, walker_kind
 from protocol.records._built import hash_of
 from protocol.records.batch import (
     BASE_OFFSET,
@@ -29,42 +27,23 @@ from protocol.records.batch import (
     write_crc,
 )
 from protocol.records.content import DISORDERED, LATEST, build_batch, check_records
+from tests.protocol.records.loops import KINDS, interpreted, skip_if_not_compiled
 
-
-def interpreted() -> ModuleType:
-    """The walker's source as Python runs it, whatever is installed beside it."""
-    source = Path(protocol.records.__file__).with_name("_walker.py")
-    spec = importlib.util.spec_from_file_location("walker_interpreted", source)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def installed() -> ModuleType:
-    """The extension, where installation made one."""
-    import protocol.records._walker as module
-
-    return module
-
-
-KINDS = {"interpreted": interpreted()}
+WALKERS = {"interpreted": interpreted("_walker")}
 if walker_kind() == "compiled":
-    KINDS["compiled"] = installed()
+    WALKERS["compiled"] = _walker
 
 
-@pytest.fixture(params=["interpreted", "compiled"])
+@pytest.fixture(params=KINDS)
 def walker(request: pytest.FixtureRequest) -> Any:
     """Each kind of walker that there is."""
-    if request.param not in KINDS:
-        pytest.skip("the walker was not compiled when this was installed: no C compiler")
-    return KINDS[request.param]
+    if request.param not in WALKERS:
+        skip_if_not_compiled()
+    return WALKERS[request.param]
 
 
 def test_an_extension_of_another_source_is_refused(tmp_path: Path) -> None:
-    if "compiled" not in KINDS:
-        pytest.skip("the walker was not compiled when this was installed: no C compiler")
+    skip_if_not_compiled()
     package = Path(protocol.records.__file__).parent
     copy = shutil.copytree(package.parent, tmp_path / "protocol", ignore=shutil.ignore_patterns("__pycache__"))
     with (copy / "records" / "_walker.py").open("a") as source:
@@ -240,9 +219,9 @@ def test_pack_then_parse_is_identity_and_both_kinds_agree(records: list[Record],
     low = min((r.timestamp for r in records), default=0)
     high = max((r.timestamp for r in records), default=0)
     base = data.draw(st.integers(max(-(2**63), high - 2**63 + 1), min(2**63 - 1, low + 2**63)))
-    bodies = [walker.pack(records, 0, base) for walker in KINDS.values()]
-    walks = [walker.walk(bodies[0], 0, len(bodies[0]), len(records), base) for walker in KINDS.values()]
-    for walker in KINDS.values():
+    bodies = [walker.pack(records, 0, base) for walker in WALKERS.values()]
+    walks = [walker.walk(bodies[0], 0, len(bodies[0]), len(records), base) for walker in WALKERS.values()]
+    for walker in WALKERS.values():
         assert walker.parse(bodies[0], 0, len(bodies[0]), len(records), 0, base, None) == records
     assert all(body == bodies[0] for body in bodies)
     assert all(facts == walks[0] for facts in walks)
@@ -261,18 +240,18 @@ def outcome(walker: Any, body: bytes, count: int, base: int) -> Any:
 def test_both_kinds_say_the_same_of_damaged_records(
     records: list[Record], damage: list[tuple[int, int]], base: int
 ) -> None:
-    body = bytearray(KINDS["interpreted"].pack([r._replace(timestamp=0) for r in records], 0, 0))
+    body = bytearray(WALKERS["interpreted"].pack([r._replace(timestamp=0) for r in records], 0, 0))
     for at, value in damage:
         if body:
             body[at % len(body)] = value
-    outcomes = [outcome(walker, bytes(body), len(records), base) for walker in KINDS.values()]
+    outcomes = [outcome(walker, bytes(body), len(records), base) for walker in WALKERS.values()]
     assert all(o == outcomes[0] for o in outcomes)
 
 
 @settings(max_examples=400)
 @given(st.binary(max_size=60), st.integers(-2, 6), INT64)
 def test_both_kinds_say_the_same_of_any_bytes(body: bytes, count: int, base: int) -> None:
-    outcomes = [outcome(walker, body, count, base) for walker in KINDS.values()]
+    outcomes = [outcome(walker, body, count, base) for walker in WALKERS.values()]
     assert all(o == outcomes[0] for o in outcomes)
 
 
@@ -372,7 +351,7 @@ def test_what_is_accepted_passes_every_patient_check(
         buffer[at % len(buffer)] = value
     write_crc(buffer, 0, len(buffer))
     batch = bytes(buffer)
-    outcomes = [accepted(walker, batch) for walker in KINDS.values()]
+    outcomes = [accepted(walker, batch) for walker in WALKERS.values()]
     assert all(each == outcomes[0] for each in outcomes)
     header = outcomes[0][0]
     if header is None:
