@@ -36,28 +36,14 @@ def declared() -> list[type[Struct]]:
 
 STRUCTS = declared()
 MESSAGES = [cls for cls in STRUCTS if issubclass(cls, Message)]
-a_row = pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-a_message = pytest.mark.parametrize("message", MESSAGES, ids=lambda cls: cls.__name__)
 
 
-@a_row
-def test_row_names_classes_of_its_key(api: Api) -> None:
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_a_row_is_that_of_its_classes(api: Api) -> None:
     assert (api.request.api, api.response.api) == (api.key, api.key)
-
-
-@a_row
-def test_row_has_the_versions_of_its_classes(api: Api) -> None:
     assert api.versions == api.request.versions == api.response.versions
-
-
-@a_row
-def test_row_is_flexible_where_its_classes_are(api: Api) -> None:
-    range_of_classes = (1, 0) if api.flexible_from is None else (api.flexible_from, LAST_VERSION)
-    assert range_of_classes == api.request.flexible == api.response.flexible
-
-
-@a_row
-def test_row_covers_what_kafka_3_9_serves(api: Api) -> None:
+    flexible = (1, 0) if api.flexible_from is None else (api.flexible_from, LAST_VERSION)
+    assert flexible == api.request.flexible == api.response.flexible
     assert api.kafka_3_9 is None or (api.has_version(api.kafka_3_9[0]) and api.has_version(api.kafka_3_9[1]))
 
 
@@ -121,17 +107,17 @@ def history(message: type[Message]) -> list[int]:
     return [version for ends in ranges for version in range(ends[0], ends[-1] + 1)]
 
 
-@a_message
-def test_message_tells_the_history_of_each_version(message: type[Message]) -> None:
-    assert history(message) == list(range(message.versions[0], message.versions[1] + 1))
+def test_every_message_tells_the_history_of_its_versions() -> None:
+    wanted = {cls: list(range(cls.versions[0], cls.versions[1] + 1)) for cls in MESSAGES}
+    assert [cls.__name__ for cls in MESSAGES if history(cls) != wanted[cls]] == []
 
 
-@pytest.mark.parametrize("cls", STRUCTS, ids=lambda cls: cls.__name__)
-def test_class_begins_with_its_purpose(cls: type[Struct]) -> None:
-    assert re.match(r"[A-Z].+[.:]$", (cls.__doc__ or "").partition("\n\n")[0].replace("\n", " "))
+def test_every_class_begins_with_its_purpose() -> None:
+    purposes = {cls.__name__: (cls.__doc__ or "").partition("\n\n")[0].replace("\n", " ") for cls in STRUCTS}
+    assert [name for name, purpose in purposes.items() if not re.match(r"[A-Z].+[.:]$", purpose)] == []
 
 
-@a_message
-def test_schema_resolves_in_every_version(message: type[Message]) -> None:
-    versions = range(message.versions[0], message.versions[1] + 1)
-    assert all(field.present_at(v) for v in versions for field in schema.fields_at(message, v))
+def test_schemas_resolve_in_every_version() -> None:
+    for message in MESSAGES:
+        versions = range(message.versions[0], message.versions[1] + 1)
+        assert all(field.present_at(v) for v in versions for field in schema.fields_at(message, v)), message
