@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -34,14 +35,22 @@ CONTROL_LISTENER = {
 class BrokerProcess:
     """`kbroker start` on a free port. folder: for its data and what it says (`log`)."""
 
-    def __init__(self, folder: Path, *, arguments: tuple[str, ...] = (), **settings: str) -> None:
-        """settings: server.properties with `_` for `.`; arguments: beside them."""
+    def __init__(
+        self, folder: Path, *, arguments: tuple[str, ...] = (), limits: Mapping[str, int] = {}, **settings: str
+    ) -> None:
+        """settings: server.properties with `_` for `.`; arguments: beside them.
+
+        limits: in place of what `kbroker/config/limits.py` has, for tests that would wait for one.
+        """
         self.log_path = folder / "log"
         given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log_dirs": str(folder / "data"), **settings}
         overrides = [
             part for name, value in given.items() for part in ("--override", f"{name.replace('_', '.')}={value}")
         ]
-        command = [sys.executable, "-m", "kbroker.cli", "start", *arguments, *overrides]
+        changes = [f"limits.{name} = {value}" for name, value in limits.items()]
+        program = "; ".join(["from kbroker.config import limits", *changes, "from kbroker.cli import main", "main()"])
+        module = ("-c", program) if limits else ("-m", "kbroker.cli")
+        command = [sys.executable, *module, "start", *arguments, *overrides]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         self.says: list[str] = []  # until it listens

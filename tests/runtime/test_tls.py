@@ -97,7 +97,7 @@ def test_a_second_handshake_is_short(version: ssl.TLSVersion, broker: BrokerProc
 
 
 def test_half_finished_handshakes_hold_up_no_client(authority: Authority, tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path, **authority.settings()) as broker:
+    with BrokerProcess(tmp_path, limits={"HANDSHAKE_MS": 3000}, **authority.settings()) as broker:
         hold_up(broker, authority)
 
 
@@ -119,7 +119,7 @@ def hold_up(broker: BrokerProcess, authority: Authority) -> None:
     finally:
         for each in silent:
             each.close()
-    wait_for("no TLS handshake within 10000 ms", broker)
+    wait_for("no TLS handshake within 3000 ms", broker)
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ def secured(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield b
 
 
-def produced(settings: dict[str, Any], topic: str, value: bytes) -> int:
-    """The offset of a record that a stock client has written. Raises: KafkaError."""
-    producer = KafkaProducer(**settings, max_block_ms=5000, retries=0, bootstrap_timeout_ms=3000)
+def produced(settings: dict[str, Any], topic: str, value: bytes, *, tries_ms: int = 3000) -> int:
+    """The offset of a record that a stock client has written. tries_ms: to connect. Raises: KafkaError."""
+    producer = KafkaProducer(**settings, max_block_ms=5000, retries=0, bootstrap_timeout_ms=tries_ms)
     try:
         return int(producer.send(topic, value).get(10).offset)
     finally:
@@ -54,7 +54,7 @@ def test_the_kit_asks_as_the_admin(secured: Broker) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_client_that_is_told_nothing_is_not_let_in(way: str) -> None:
     with broker(security=way) as b, pytest.raises(KafkaError):
-        produced({"bootstrap_servers": b.bootstrap}, "orders", b"x")
+        produced({"bootstrap_servers": b.bootstrap}, "orders", b"x", tries_ms=800)
 
 
 def test_another_user_may_do_what_a_rule_says() -> None:
@@ -67,7 +67,7 @@ def test_another_user_may_do_what_a_rule_says() -> None:
         with pytest.raises(KafkaError):
             produced(alice.kafka_python(), "others", b"x")
         with pytest.raises(KafkaError):
-            produced(alice._replace(password="wrong").kafka_python(), "orders", b"x")
+            produced(alice._replace(password="wrong").kafka_python(), "orders", b"x", tries_ms=800)
         with pytest.raises(UsageError, match="operation 'fly': allowed for a topic: ALL, READ"):
             b.allow("alice", "fly", topic="orders")
 
