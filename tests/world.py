@@ -77,7 +77,7 @@ class World:
             endpoints=(Endpoint("PLAINTEXT", 0, "localhost", 9092),),
             strict=True,
         )
-        self.plane, self.replicas = self.broker.plane, self.broker.replicas
+        self.plane, self.replicas = self.broker.store_plane, self.broker.replicas
         self.core = Core(self.broker, self.clock.now_ms())
         self.settle()
         assert self.plane.ready

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from kbroker.api.call import Call, InSlices
-    from kbroker.broker.control_plane import ControlPlane
+    from kbroker.broker.store_plane import StorePlane
     from kbroker.controller.admin import Change, Pending
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -60,7 +60,7 @@ EPSILON = 1e-6  # a byte rate may be so far from a whole number
 
 def alter_client_quotas(request: AlterClientQuotasRequest, call: Call) -> InSlices:
     """Set and remove quotas; of an entity, or of a part of one, that is named twice the last word counts."""
-    plane = call.broker.plane
+    plane = call.broker.store_plane
     outcomes: dict[tuple[tuple[str, str | None], ...], KafkaError | tuple[str, str]] = {}
     changes: dict[tuple[str, str], Change] = {}
     for at, entry in enumerate(request.entries):
@@ -150,7 +150,7 @@ def _text(key: str, value: float, kind: str) -> str:
 
 
 def _written(
-    entity: tuple[str, str], pending: Pending[dict[Entity, object]], plane: ControlPlane, *, validate_only: bool
+    entity: tuple[str, str], pending: Pending[dict[Entity, object]], plane: StorePlane, *, validate_only: bool
 ) -> KafkaError | None:
     """What became of one entity's change; one that was made is applied here, before its notice comes round."""
     try:
@@ -188,7 +188,7 @@ def describe_client_quotas(request: DescribeClientQuotasRequest, call: Call) -> 
     wanted = _filter(request.components)
     kinds = {"ips"} if IP in wanted else {"users", "clients"} if wanted else {"users", "clients", "ips"}
     entries = []
-    entities = call.broker.plane.notices.entities.settings
+    entities = call.broker.plane.entities.settings
     for at, (path, settings) in enumerate(sorted(entities.items())):
         if is_break(at):
             yield

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 
     from kbroker.api.call import Call, InSlices, Result
     from kbroker.broker.control_plane import ControlPlane
+    from kbroker.broker.store_plane import StorePlane
     from kbroker.controller.admin import Change, Pending
     from protocol.message import Message
 
@@ -139,7 +140,7 @@ def describe_configs(request: DescribeConfigsRequest, call: Call) -> Result:
     )
     if not known:
         return _describe_all(request, call, {})
-    pending = plane.admin.read_configs(known)
+    pending = plane.read_configs(known)
 
     def answer_with() -> InSlices:
         found: Mapping[Entity, Mapping[str, str]] | KafkaError
@@ -289,7 +290,7 @@ def _alter(
     validate_only: bool,
 ) -> InSlices:
     """change_of: a resource's change, from what is set to what is to be set; it may raise KafkaError at once."""
-    plane = call.broker.plane
+    plane = call.broker.store_plane
     refused: dict[int, KafkaError] = {}
     changes: dict[Entity, Change] = {}
     times = Counter(map(_identity, resources))
@@ -319,7 +320,7 @@ def _alter(
 
 
 def _written(
-    resource: Resource, pending: Pending[dict[Entity, object]], plane: ControlPlane, *, validate_only: bool
+    resource: Resource, pending: Pending[dict[Entity, object]], plane: StorePlane, *, validate_only: bool
 ) -> KafkaError | None:
     """What became of one resource's change; one that was made is applied here, before its notice comes round."""
     try:

@@ -47,7 +47,7 @@ def control(request: ControlRequest, call: Call) -> Result:
     """Obey the controller, at once or when it is this request's turn. Raises: KafkaError for what none would say."""
     call.broker.auth_helper.require_control_listener(call.session)
     _check(request)
-    answer = call.broker.plane.control_requests.take(request, call.version, call.ticket)
+    answer = call.broker.store_plane.control_requests.take(request, call.version, call.ticket)
     if answer is None or answer.error_code == ErrorCode.NONE:
         call.session.is_controller = True  # goes first from now on; a controller that is out of date does not
     return answer or LATER
@@ -72,7 +72,7 @@ def _check(request: ControlRequest) -> None:
 def alter_partition(request: AlterPartitionRequest, call: Call) -> Result:
     """Ask the controller to change in-sync sets; NOT_CONTROLLER where it is another broker."""
     broker, ticket = call.broker, call.ticket
-    broker.plane.controller.put(
+    broker.store_plane.controller.put(
         AlterPartition(request, call.version, lambda response: broker.tell(Reply(ticket, response)))
     )
     return LATER
@@ -86,7 +86,7 @@ def controlled_shutdown(request: ControlledShutdownRequest, call: Call) -> Resul
         remaining = [RemainingPartition(topic_name=topic, partition_index=index) for topic, index in left]
         broker.tell(Reply(ticket, ControlledShutdownResponse(error_code=code, remaining_partitions=remaining)))
 
-    broker.plane.controller.put(ShutDown(request.broker_id, request.broker_epoch, answered))
+    broker.store_plane.controller.put(ShutDown(request.broker_id, request.broker_epoch, answered))
     return LATER
 
 
@@ -97,7 +97,7 @@ def _refuse_shutdown(request: ControlledShutdownRequest, code: ErrorCode, text: 
 def allocate_producer_ids(request: AllocateProducerIdsRequest, call: Call) -> Result:
     """Give another broker a block of producer ids."""
     broker, ticket = call.broker, call.ticket
-    epoch = broker.plane.controller.epoch
+    epoch = broker.store_plane.controller.epoch
     if epoch is None:
         return _refuse_ids(request, ErrorCode.NOT_CONTROLLER, "", call.version)
     sender = epoch.context.brokers.get(request.broker_id)
@@ -114,7 +114,7 @@ def allocate_producer_ids(request: AllocateProducerIdsRequest, call: Call) -> Re
         )
         broker.tell(Reply(ticket, response))
 
-    broker.plane.producer_ids.claim_for(request.broker_id, claimed)
+    broker.store_plane.producer_id_blocks.claim(request.broker_id, claimed)
     return LATER
 
 

@@ -32,7 +32,7 @@ RESULTS_UNTIL = 1
 
 def update_features(request: UpdateFeaturesRequest, call: Call) -> Result:
     """Have other levels finalized."""
-    plane, version = call.broker.plane, call.version
+    plane, version = call.broker.store_plane, call.version
     epoch = plane.controller.epoch
     if epoch is None:
         return _refuse(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message, version)

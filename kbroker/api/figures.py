@@ -230,6 +230,8 @@ def _replicas(broker: Broker) -> Iterator[Family]:
 def _controller(broker: Broker) -> Iterator[Family]:
     stem = "kafka_controller_kafkacontroller_"
     controller = broker.plane.controller
+    if controller is None:
+        return
     yield single(f"{stem}activecontrollercount", "gauge", "1 if it is the controller.", int(controller.is_active))
     epoch = controller.epoch
     context = None if epoch is None else epoch.context

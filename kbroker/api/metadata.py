@@ -135,7 +135,7 @@ def _create(request: MetadataRequest, call: Call, names: list[str], missing: lis
     at_once = max(1, min(WRITTEN_AT_ONCE, NEW_PARTITIONS_PER_REQUEST // config.num_partitions))
     for start in range(0, len(legal), at_once):
         some = legal[start : start + at_once]
-        creations |= plane.admin.auto_create([topic_on_demand(name, config) for name in some], charge)
+        creations |= plane.auto_create([topic_on_demand(name, config) for name in some], charge)
         yield
     waiting = AwaitTopics(request, call, names, creations)
     answer = waiting.answer(call.now_ms)
@@ -176,7 +176,9 @@ class AwaitTopics:
     def _may_still_come(self, name: str) -> bool:
         """Whether a topic has no leaders yet; one of its name that is being deleted is nothing to wait for."""
         plane = self._call.broker.plane
-        return not _is_led(plane.cache.topics.get(name)) and not plane.controller.is_to_be_deleted(name)
+        controller = plane.controller
+        is_going = controller is not None and controller.is_to_be_deleted(name)
+        return not _is_led(plane.cache.topics.get(name)) and not is_going
 
     def expired(self, now_ms: int) -> InSlices:
         """What is known now; a topic under way has no leader yet."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kbroker.api.call import Call, Result
-    from kbroker.broker.control_plane import ControlPlane
+    from kbroker.broker.store_plane import StorePlane
     from kbroker.metadata.store import Assignment
 
     Outcomes: TypeAlias = Mapping[tuple[str, int], KafkaError | None]
@@ -43,7 +43,7 @@ MANY_REPLICAS = 10 * ELEMENTS_AT_ONCE  # a replica is an element, too, but costs
 def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, call: Call) -> Result:
     """Each partition by itself, when it is the controller's turn."""
     broker, ticket = call.broker, call.ticket
-    if not broker.plane.controller.is_active:
+    if not broker.store_plane.controller.is_active:
         return _refuse_alter(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message, call.version)
     wanted = {
         (topic.name, each.partition_index): None if each.replicas is None else tuple(each.replicas)
@@ -54,7 +54,7 @@ def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, c
     def answered(outcomes: Outcomes) -> None:
         broker.tell(Reply(ticket, _altered(request, outcomes, call.version)))
 
-    broker.plane.controller.put(Reassign(wanted, answered, request.allow_replication_factor_change))
+    broker.store_plane.controller.put(Reassign(wanted, answered, request.allow_replication_factor_change))
     return LATER
 
 
@@ -89,7 +89,7 @@ def _outcome(index: int, error: KafkaError | None) -> ReassignablePartitionRespo
     )
 
 
-def _assignments(plane: ControlPlane) -> Mapping[str, Mapping[int, Assignment]] | None:
+def _assignments(plane: StorePlane) -> Mapping[str, Mapping[int, Assignment]] | None:
     """Who is to have each partition, as the controller knows; None if it is another broker."""
     epoch = plane.controller.epoch
     return None if epoch is None else epoch.context.assignments
@@ -99,7 +99,7 @@ def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, call: Call
 ) -> ListPartitionReassignmentsResponse:
     """What is being moved now, of what was asked about."""
-    assignments = _assignments(call.broker.plane)
+    assignments = _assignments(call.broker.store_plane)
     if assignments is None:
         return _refuse_list(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message, call.version)
     if request.topics is None:

@@ -56,7 +56,7 @@ USERS = "users/"
 
 def describe(request: DescribeUserScramCredentialsRequest, call: Call) -> DescribeUserScramCredentialsResponse:
     """Tell which credentials users have."""
-    entities = call.broker.plane.notices.entities
+    entities = call.broker.plane.entities
     names = [each.name for each in request.users or ()]
     if names:
         times = Counter(names)
@@ -109,7 +109,7 @@ def _not_described(name: str, code: ErrorCode, text: str) -> DescribeUserScramCr
 
 def alter(request: AlterUserScramCredentialsRequest, call: Call) -> Result:
     """Make and delete credentials."""
-    plane = call.broker.plane
+    plane = call.broker.store_plane
     if not plane.controller.is_active:
         return _refuse_alter(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message, call.version)
     refused = _refused(request)

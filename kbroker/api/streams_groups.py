@@ -75,7 +75,7 @@ class TopicCreation:
         """Have them created; once, however many members ask."""
         wanted = topics.values()
         new = [NewTopic(each.name, each.partitions, each.replication_factor, {}, each.configs) for each in wanted]
-        self._tries.update(self._call.broker.plane.admin.auto_create(new))
+        self._tries.update(self._call.broker.plane.auto_create(new))
         for name in list(self._tries)[: max(len(self._tries) - TRIES_REMEMBERED, 0)]:
             del self._tries[name]
 

@@ -39,8 +39,10 @@ def once_all_know(plane: ControlPlane, deadline_ms: int, now_ms: int, answer: Ca
 
     At once where this broker is not the controller.
     """
+    if plane.controller is None or now_ms >= deadline_ms:
+        return answer()
     channels = plane.controller.channels
-    keys = channels.unanswered() if now_ms < deadline_ms else []
+    keys = channels.unanswered()
     return AwaitBrokers(channels, keys, deadline_ms, answer) if keys else answer()
 
 

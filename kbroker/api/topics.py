@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from kbroker.api.authorization import Left
     from kbroker.api.call import Call, InSlices, Result, Waiting
-    from kbroker.broker.control_plane import ControlPlane
+    from kbroker.broker.store_plane import StorePlane
     from protocol.message import Message
 
 CREATE_REFUSES_SINCE, GROW_REFUSES_SINCE, DELETE_REFUSES_SINCE = 6, 3, 5  # THROTTLING_QUOTA_EXCEEDED (KIP-599)
@@ -105,7 +105,7 @@ class AwaitChange:
         answer_with: Callable[[set[str]], Message | InSlices],
         timeout_ms: int,
         now_ms: int,
-        tell_all: ControlPlane | None = None,
+        tell_all: StorePlane | None = None,
     ) -> None:
         self._pending = pending
         self._tell_all = tell_all
@@ -207,7 +207,7 @@ def _results(
     return results
 
 
-def _charged(names: Iterable[str], charge: Charge | None, plane: ControlPlane) -> dict[str, KafkaError]:
+def _charged(names: Iterable[str], charge: Charge | None, plane: StorePlane) -> dict[str, KafkaError]:
     """Topics that are not deleted, since their client has nothing left of its quota."""
     refused: dict[str, KafkaError] = {}
     for name in names if charge is not None else ():
@@ -223,7 +223,7 @@ def _charged(names: Iterable[str], charge: Charge | None, plane: ControlPlane) -
 
 def create_topics(request: CreateTopicsRequest, call: Call) -> InSlices:
     """Make topics, or see whether they could be made."""
-    plane = call.broker.plane
+    plane = call.broker.store_plane
     if not plane.controller.is_active:
         return _refuse_create(request, ErrorCode.NOT_CONTROLLER, "", call.version)
     wanted, refused = yield from _sorted_out(request.topics, lambda topic, times: _new_topic(topic, times, plane))
@@ -245,7 +245,7 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> InSlices:
     return (yield from _awaited(waiting, call.now_ms))
 
 
-def _new_topic(topic: CreatableTopic, times: int, plane: ControlPlane) -> NewTopic:
+def _new_topic(topic: CreatableTopic, times: int, plane: StorePlane) -> NewTopic:
     """A topic as asked for. times: how often, in one request. Raises: KafkaError for what shows without the store."""
     if topic.name == METADATA_LOG:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_LOG} is prohibited.")
@@ -273,7 +273,7 @@ def _new_topic(topic: CreatableTopic, times: int, plane: ControlPlane) -> NewTop
     )
 
 
-def _has_leaders(plane: ControlPlane, pending: Pending[dict[str, MadeTopic | KafkaError]], name: str) -> bool:
+def _has_leaders(plane: StorePlane, pending: Pending[dict[str, MadeTopic | KafkaError]], name: str) -> bool:
     """Whether all partitions of a new topic have a leader that clients will be told of."""
     made = pending.value.get(name) if pending.value else None
     image = plane.cache.topics.get(name)
@@ -283,7 +283,7 @@ def _has_leaders(plane: ControlPlane, pending: Pending[dict[str, MadeTopic | Kaf
     return all(state is not None and state.leader >= 0 for state in states)
 
 
-def _made_topic(name: str, made: MadeTopic, plane: ControlPlane) -> CreatableTopicResult:
+def _made_topic(name: str, made: MadeTopic, plane: StorePlane) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=name,
         topic_id=made.topic_id,
@@ -318,7 +318,7 @@ def _refuse_create(request: CreateTopicsRequest, code: ErrorCode, text: str, ver
 
 def delete_topics(request: DeleteTopicsRequest, call: Call) -> InSlices:
     """Delete topics, named or numbered, with all their data."""
-    plane = call.broker.plane
+    plane = call.broker.store_plane
     if not plane.controller.is_active:
         return _refuse_delete(request, ErrorCode.NOT_CONTROLLER, "", call.version)
     if not plane.configs.broker.delete_topic_enable:
@@ -369,7 +369,7 @@ def _wanted(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
     return [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
 
 
-def _resolved(topic: DeleteTopicState, plane: ControlPlane) -> tuple[str | None, bytes]:
+def _resolved(topic: DeleteTopicState, plane: StorePlane) -> tuple[str | None, bytes]:
     """(name, id) of a topic to be deleted; no name if no topic has the id."""
     if topic.topic_id == ZERO_UUID:
         return topic.name, plane.cache.topic_id(topic.name or "")
@@ -404,7 +404,7 @@ def _refuse_delete(request: DeleteTopicsRequest, code: ErrorCode, text: str, ver
 
 def create_partitions(request: CreatePartitionsRequest, call: Call) -> InSlices:
     """Give topics more partitions, or see whether they could have them."""
-    plane = call.broker.plane
+    plane = call.broker.store_plane
     if not plane.controller.is_active:
         return _refuse_grow(request, ErrorCode.NOT_CONTROLLER, "", call.version)
     wanted, refused = yield from _sorted_out(request.topics, lambda topic, times: _growth(topic, times, plane))
@@ -431,7 +431,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> InSlices:
     return (yield from _awaited(waiting, call.now_ms))
 
 
-def _growth(topic: CreatePartitionsTopic, times: int, plane: ControlPlane) -> Growth:
+def _growth(topic: CreatePartitionsTopic, times: int, plane: StorePlane) -> Growth:
     """More partitions as asked for. times, raises: as of `_new_topic`."""
     if times > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -461,7 +461,7 @@ def _refuse_grow(
 
 def elect_leaders(request: ElectLeadersRequest, call: Call) -> InSlices:
     """Have leaders elected: the preferred ones, or any that live."""
-    plane = call.broker.plane
+    plane = call.broker.store_plane
     if request.election_type not in (ElectionType.PREFERRED.value, ElectionType.UNCLEAN.value):
         return (yield from _no_election(request, ErrorCode.INVALID_REQUEST, call.version))
     if request.topic_partitions is None:
@@ -482,7 +482,7 @@ class AwaitElection:
     def __init__(self, request: ElectLeadersRequest, call: Call) -> None:
         self._request = request
         self._version = call.version
-        self._plane = plane = call.broker.plane
+        self._plane = plane = call.broker.store_plane
         self._tell = call.broker.tell
         self._codes: Mapping[tuple[str, int], ErrorCode] | None = None
         self._changed: Mapping[tuple[str, int], int] = {}
@@ -567,7 +567,7 @@ def _refuse_elect(request: ElectLeadersRequest, code: ErrorCode, text: str, vers
 
 def _is_controller(request: object, call: Call) -> bool:
     """Another broker says first of all that it is none, as in Kafka."""
-    return call.broker.plane.controller.is_active
+    return call.broker.store_plane.controller.is_active
 
 
 def _ask_for_configs(request: CreateTopicsRequest, asking: Asking) -> Left:
@@ -589,7 +589,7 @@ def _ask_for_configs(request: CreateTopicsRequest, asking: Asking) -> Left:
 def _ask_to_delete(request: DeleteTopicsRequest, asking: Asking) -> Left:
     """Who names a topic by its id, and may not describe it, does not learn its name."""
     call = asking.call
-    plane = call.broker.plane
+    plane = call.broker.store_plane
     if not plane.controller.is_active or not plane.configs.broker.delete_topic_enable:
         return request
     left, refused = [], []

@@ -21,14 +21,12 @@ from typing import TYPE_CHECKING
 
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Touched
-from kbroker.controller.brokers import read_brokers
 
 if TYPE_CHECKING:
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.facts import Tell
     from kbroker.broker.jobs import Job, Owner
     from kbroker.broker.session import Session
-    from kbroker.metadata.steps import Procedure
 
 log = logging.getLogger("kbroker.control")
 
@@ -134,7 +132,7 @@ class AddressAuthorizer:
             return
         self._asking = True
         self._asked += 1
-        self._plane.run(registered_hosts(), self._learn, lambda error: self._learn(self._registered))
+        self._plane.find_hosts(self._learn, lambda error: self._learn(self._registered))
 
     def _learn(self, hosts: frozenset[str]) -> None:
         self._registered = hosts
@@ -173,9 +171,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def registered_hosts() -> Procedure[frozenset[str]]:
-    """The hosts of all brokers that are registered now."""
-    brokers = yield from read_brokers(watch=False)
-    return frozenset(endpoint.host for broker in brokers.values() for endpoint in broker.endpoints)

@@ -14,9 +14,8 @@ import logging
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kbroker.controller.events import AlterPartition
 from kbroker.metadata.requester import OnceAMinute
-from kbroker.ports import IN_SYNC, PeerFault
+from kbroker.ports import PeerFault
 from kbroker.replica.facts import InSyncProposed
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.facts import Handler, Tell
-    from kbroker.metadata.requester import Asked, Requester
+    from kbroker.metadata.requester import Asked
     from kbroker.ports import Clock, PeerEvent
     from kbroker.replica import Partition, ReplicaManager
     from kbroker.replica.partition import Proposal
@@ -82,14 +81,12 @@ class AlterPartitionManager:
         self,
         replicas: ReplicaManager,
         plane: ControlPlane,
-        requester: Requester,
         clock: Clock,
         scheduler: Scheduler,
         tell: Tell,
     ) -> None:
         self._replicas = replicas
         self._plane = plane
-        self._requester = requester
         self._tell = tell
         self._look_every_ms = max(plane.configs.broker.replica_lag_time_max_ms // 2, 1)
         self._look_at = scheduler.alarm(self._shrink_isrs)
@@ -142,15 +139,13 @@ class AlterPartitionManager:
     def _send(self, asked: Proposals) -> bool:
         """Whether there is a controller to ask."""
         plane = self._plane
-        epoch = plane.control_requests.broker_epoch
+        epoch = plane.broker_epoch
         if epoch < 0:
             return False  # not registered in this cluster at the moment
         request = _request(plane.broker_id, epoch, asked)
-        if plane.controller.is_active:
-            event = AlterPartition(request, asked.version, lambda response: self._tell(InSyncAnswer(asked, response)))
-            plane.controller.put(event)
-            return True
-        return self._requester.ask(self, plane.cache.controller_id, IN_SYNC, request, asked, version=asked.version)
+        return plane.alter_partition(
+            self, request, asked.version, asked, lambda response: self._tell(InSyncAnswer(asked, response))
+        )
 
     # -- what became of it
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.broker.alter_partition import AlterPartitionManager
 from kbroker.broker.broker import Broker
-from kbroker.broker.control_plane import ControlPlane
 from kbroker.broker.control_sender import ControlSender
 from kbroker.broker.controlled_shutdown import ControlledShutdown
 from kbroker.broker.coordinator_types import COORDINATOR_TYPES, GROUP, TRANSACTION
@@ -25,6 +24,7 @@ from kbroker.broker.coordinators import LateCoordinator
 from kbroker.broker.fetch_sessions import FetchSessions
 from kbroker.broker.log_background import LogBackground
 from kbroker.broker.replica_fetchers import ReplicaFetchers
+from kbroker.broker.store_plane import StorePlane
 from kbroker.broker.transaction_partitions import TransactionPartitions
 from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
 from kbroker.log.config import LogConfig
@@ -113,7 +113,7 @@ def assemble(
     replicas = ReplicaManager(broker_id, logs, clock, configs, tell)
     cache = MetadataCache()
     requester = Requester(broker_id, cache, configs, make_peers, clock, inter_broker_listener(configs, endpoints))
-    plane = ControlPlane(
+    plane = StorePlane(
         broker_id, configs, replicas, store, clock, random, endpoints, cache, requester, scheduler, tell, cluster_id
     )
     plane.admin.ignores_case = logs.ignores_case
@@ -161,7 +161,7 @@ def assemble(
         strict=strict,
         fetch_regions=fetch_regions,
     )
-    _add_parts(broker, requester, world)
+    _add_parts(broker, plane, requester, world)
     return broker
 
 
@@ -171,33 +171,32 @@ def _share_partitions(broker: Broker, requester: Requester) -> SharePartitions:
     return SharePartitions(broker, requester)
 
 
-def _add_parts(broker: Broker, requester: Requester, world: Surroundings) -> None:
+def _add_parts(broker: Broker, plane: StorePlane, requester: Requester, world: Surroundings) -> None:
     """Those that hear facts, and that handlers do not ask."""
     _, clock, _, scheduler = world
-    plane, replicas = broker.plane, broker.replicas
+    replicas = broker.replicas
     if broker.config.authorizer_class_name:
-        _add_access_rules(broker, broker.config, scheduler)
+        _add_access_rules(broker, plane, broker.config, scheduler)
     if broker.config.delegation_token_secret_key:
-        _add_delegation_tokens(broker, broker.config, scheduler)
+        _add_delegation_tokens(broker, plane, broker.config, scheduler)
     broker.add(requester)
     broker.leaving = ControlledShutdown(plane, replicas, requester, clock, scheduler)
     broker.add(broker.leaving)
     broker.add(ControlSender(plane.controller, requester, broker.tell))
-    broker.add(AlterPartitionManager(replicas, plane, requester, clock, scheduler, broker.tell))
+    broker.add(AlterPartitionManager(replicas, plane, clock, scheduler, broker.tell))
     broker.add(ReplicaFetchers(replicas, plane, requester, clock, scheduler))
 
 
-def _add_access_rules(broker: Broker, config: BrokerConfig, scheduler: Scheduler) -> None:
+def _add_access_rules(broker: Broker, plane: StorePlane, config: BrokerConfig, scheduler: Scheduler) -> None:
     from kbroker.broker.acl_authorizer import AclAuthorizer  # most brokers have none
 
-    plane = broker.plane
     broker.auth_helper.authorizer = plane.keep(lambda steps: AclAuthorizer(config, steps, scheduler, plane.admin.start))
 
 
-def _add_delegation_tokens(broker: Broker, config: BrokerConfig, scheduler: Scheduler) -> None:
+def _add_delegation_tokens(broker: Broker, plane: StorePlane, config: BrokerConfig, scheduler: Scheduler) -> None:
     from kbroker.broker.delegation_tokens import DelegationTokens  # most brokers have no key for them
 
-    plane, clock, random = broker.plane, broker.clock, broker.random
+    clock, random = broker.clock, broker.random
     broker.delegation_tokens = plane.keep(
         lambda steps: DelegationTokens(config, steps, scheduler, plane.admin.start, clock, random)
     )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kbroker.broker.session import Session
     from kbroker.broker.share_groups import ShareGroups
     from kbroker.broker.share_partitions import SharePartitions
+    from kbroker.broker.store_plane import StorePlane
     from kbroker.broker.transaction_markers import TransactionMarkers
     from kbroker.broker.transaction_partitions import TransactionPartitions
     from kbroker.config import BrokerConfig
@@ -126,6 +127,11 @@ class Broker:
             self._load_alter_log_dirs()  # which are to hear who leads what
 
     @property
+    def store_plane(self) -> StorePlane:
+        """The control plane of a broker with a metadata store, for what only such a broker has or does."""
+        return cast("StorePlane", self.plane)
+
+    @property
     def config(self) -> BrokerConfig:
         """The settings as they are now: some change while the broker runs."""
         return self.plane.configs.broker
@@ -189,7 +195,7 @@ class Broker:
 
     def _heed_entities(self, fact: EntitiesChanged) -> None:
         """Something else is set for users, clients or addresses: perhaps quotas."""
-        entities = self.plane.notices.entities
+        entities = self.plane.entities
         quotas = self.quotas
         if quotas is None:
             from kbroker.broker.client_quotas import QUOTAS, ClientQuotas  # most brokers have none

@@ -1,6 +1,7 @@
 """Changed settings, as brokers tell each other: `/config/changes` watched, settings read again, logs told.
 
-Called by `control_plane.py`. A notice says which entity has changed (`notices.py`).
+Called by `store_plane.py`. A notice says which entity has changed (`notices.py`). What is to be done about a change is
+the same where settings come from a quorum (`AppliedConfigs`), and where a handler has changed them itself.
 
 Settings of users, clients and addresses are all kept here (`metadata/entities.py`), for each broker needs them all;
 those of groups in `metadata/configs.py`.
@@ -43,17 +44,62 @@ _NO_NODE = re.compile(r"\.{1,2}|.*[/\0].*", re.DOTALL)
 """What a notice may name as a group that is none: a node of the store has no such name."""
 
 
-class ConfigChanges:
+class AppliedConfigs:
+    """Settings as they change, applied: to the logs and partitions that are here, and told to who depends on them.
+
+    entities: what is set for users, clients and addresses.
+    """
+
+    def __init__(self, configs: Configs, replicas: ReplicaManager, tell: Tell) -> None:
+        self.entities = Entities()
+        self._configs = configs
+        self._replicas = replicas
+        self._tell = tell
+
+    def set_topic(self, topic: str, settings: dict[str, str]) -> None:
+        """A topic's settings are these now."""
+        if topic not in self._configs.overrides or self._configs.overrides[topic] == settings:
+            return
+        self._configs.set_topic(topic, settings)
+        self._replicas.reconfigure(topic)
+        log.info("settings of topic %s: %s", topic, settings or "the defaults")
+
+    def set_entity(self, path: str, settings: dict[str, str]) -> None:
+        """What is set for a user, a client or an address is this now. Its values may be secrets: they are not said."""
+        if self.entities.put(path, settings):
+            self._tell(EntitiesChanged((path,)))
+            log.info("settings of %s: %s", path, ", ".join(settings) or "none")
+
+    def set_group(self, group_id: str, settings: dict[str, str]) -> None:
+        """What is set for a group is this now."""
+        if self._configs.set_group(group_id, settings):
+            log.info("settings of group %s: %s", group_id, settings or "the defaults")
+
+    def set_broker(
+        self, *, own: dict[str, str] | None = None, default: dict[str, str] | None = None, is_asked: bool = False
+    ) -> None:
+        """The dynamic settings of this broker, or of all, are these now; topics follow where they have none.
+
+        is_asked: by a request, which is told of even if nothing changes: what files hold may have (KIP-226).
+        """
+        has_changed = self._configs.set_dynamic(broker=own, default=default)
+        if has_changed or is_asked:
+            self._tell(BrokerConfigChanged())
+        if not has_changed:
+            return
+        for topic in {topic for topic, _ in self._replicas.partitions}:
+            self._replicas.reconfigure(topic)
+        log.info("dynamic settings of this broker have changed")
+
+
+class ConfigChanges(AppliedConfigs):
     """What this broker has seen of `/config/changes`."""
 
     def __init__(
         self, broker_id: int, configs: Configs, replicas: ReplicaManager, steps: Steps, scheduler: Scheduler, tell: Tell
     ) -> None:
-        self.entities = Entities()
+        super().__init__(configs, replicas, tell)
         self._broker_id = broker_id
-        self._configs = configs
-        self._replicas = replicas
-        self._tell = tell
         self._notices = Notices(CONFIG_CHANGES, steps, scheduler, self._handle_changes)
 
     # -- what happens
@@ -124,40 +170,3 @@ class ConfigChanges:
             answers = yield [Get(config_path(GROUPS, node)) for node in some]
             for node, answer in zip(some, answers, strict=True):
                 self.set_group(desanitized(node), decode_config(answer.data) if answer.fault is None else {})
-
-    # -- applying, also by the handlers of this broker's own changes
-
-    def set_topic(self, topic: str, settings: dict[str, str]) -> None:
-        """A topic's settings are these now."""
-        if topic not in self._configs.overrides or self._configs.overrides[topic] == settings:
-            return
-        self._configs.set_topic(topic, settings)
-        self._replicas.reconfigure(topic)
-        log.info("settings of topic %s: %s", topic, settings or "the defaults")
-
-    def set_entity(self, path: str, settings: dict[str, str]) -> None:
-        """What is set for a user, a client or an address is this now. Its values may be secrets: they are not said."""
-        if self.entities.put(path, settings):
-            self._tell(EntitiesChanged((path,)))
-            log.info("settings of %s: %s", path, ", ".join(settings) or "none")
-
-    def set_group(self, group_id: str, settings: dict[str, str]) -> None:
-        """What is set for a group is this now."""
-        if self._configs.set_group(group_id, settings):
-            log.info("settings of group %s: %s", group_id, settings or "the defaults")
-
-    def set_broker(
-        self, *, own: dict[str, str] | None = None, default: dict[str, str] | None = None, is_asked: bool = False
-    ) -> None:
-        """The dynamic settings of this broker, or of all, are these now; topics follow where they have none.
-
-        is_asked: by a request, which is told of even if nothing changes: what files hold may have (KIP-226).
-        """
-        has_changed = self._configs.set_dynamic(broker=own, default=default)
-        if has_changed or is_asked:
-            self._tell(BrokerConfigChanged())
-        if not has_changed:
-            return
-        for topic in {topic for topic, _ in self._replicas.partitions}:
-            self._replicas.reconfigure(topic)
-        log.info("dynamic settings of this broker have changed")

@@ -2,7 +2,7 @@
 
 A part of the broker: told by that manager that a line has another head, or is gone. A request without an answer is sent
 again, for as long as its broker is alive and the epoch lasts; the broker may have obeyed it before, and obeying twice
-does no harm: its epochs say so. Requests for the own broker never come here (`control_plane.py`).
+does no harm: its epochs say so. Requests for the own broker never come here (`store_plane.py`).
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from protocol.messages.control import ControlledShutdownRequest, ControlledShutd
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.facts import Handler
+    from kbroker.broker.store_plane import StorePlane
     from kbroker.metadata.requester import Asked, Requester
     from kbroker.ports import Clock, PeerEvent
     from kbroker.replica import ReplicaManager
@@ -37,7 +37,7 @@ class ControlledShutdown:
     """This broker's way out. is_over: whether it may stop; True until it has begun."""
 
     def __init__(
-        self, plane: ControlPlane, replicas: ReplicaManager, requester: Requester, clock: Clock, scheduler: Scheduler
+        self, plane: StorePlane, replicas: ReplicaManager, requester: Requester, clock: Clock, scheduler: Scheduler
     ) -> None:
         self.is_over = True
         self._plane = plane
@@ -71,7 +71,7 @@ class ControlledShutdown:
     def _ask(self) -> None:
         plane = self._plane
         self._left -= 1
-        epoch = plane.control_requests.broker_epoch
+        epoch = plane.broker_epoch
         if plane.controller.is_active:
             plane.controller.put(ShutDown(plane.broker_id, epoch, self._told))
             return

@@ -1,6 +1,6 @@
 """The queue of controllers' requests: LeaderAndIsr, StopReplica, UpdateMetadata, obeyed one after the other.
 
-Called by `api/control.py` for what comes over the network, and by `control_plane.py` for what this broker's own
+Called by `api/control.py` for what comes over the network, and by `store_plane.py` for what this broker's own
 controller says, which never leaves the process: `ControllerRequestQueue` obeys them strictly in the order they came,
 from any sender. A request of an older controller is refused as a whole with STALE_CONTROLLER_EPOCH, one meant
 for an earlier life of this broker with STALE_BROKER_EPOCH.
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -28,9 +28,6 @@ from kbroker.controller.events import ControlAnswer
 from kbroker.log.errors import OutOfDescriptorsError
 from kbroker.metadata.cache import CLUSTER_TOLD, MetadataCache
 from kbroker.metadata.configs import Configs
-from kbroker.metadata.steps import Procedure, Steps
-from kbroker.metadata.store import config_path, decode_config
-from kbroker.ports import Get
 from kbroker.replica.partition import LeaderState
 from kbroker.timing import Steps as Slices
 from protocol.errors import ErrorCode, KafkaError
@@ -60,6 +57,10 @@ log = logging.getLogger("kbroker.control")
 
 ControlRequest: TypeAlias = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 ControlResponse: TypeAlias = LeaderAndIsrResponse | StopReplicaResponse | UpdateMetadataResponse
+ReadSettings: TypeAlias = Callable[
+    [list[str], Callable[[Mapping[str, Mapping[str, str]]], None], Callable[[Exception], None]], None
+]
+"""Finds out what is set for topics, and gives it to its second argument; to the third why it cannot."""
 Obeyed: TypeAlias = Generator[bool, None, ControlResponse]
 """A request on its way: after each step, whether it waits for a log that is being cut, or for a descriptor."""
 
@@ -93,7 +94,7 @@ class ControllerRequestQueue:
         replicas: ReplicaManager,
         cache: MetadataCache,
         configs: Configs,
-        steps: Steps,
+        read_settings: ReadSettings,
         scheduler: Scheduler,
         clock: Clock,
         tell: Tell,
@@ -105,7 +106,7 @@ class ControllerRequestQueue:
         self._replicas = replicas
         self._cache = cache
         self._configs = configs
-        self._steps = steps
+        self._read_settings = read_settings
         self._scheduler = scheduler
         self._clock = clock
         self._tell = tell
@@ -159,7 +160,7 @@ class ControllerRequestQueue:
             request, version, ticket = self._queue[0]
             unknown = self._unknown_topics(request)
             if unknown:
-                self._steps.run(self._read_settings(unknown), lambda _: self._prepare(), self._give_up)
+                self._read_settings(unknown, self._have_settings, self._give_up)
                 return
             self._queue.popleft()
             if _is_long(request):
@@ -184,10 +185,10 @@ class ControllerRequestQueue:
             self._is_obeying = self._held is not None
         self._prepare()
 
-    def _read_settings(self, topics: list[str]) -> Procedure[None]:
-        outcomes = yield [Get(config_path("topics", topic)) for topic in topics]
-        for topic, outcome in zip(topics, outcomes, strict=True):
-            self._configs.set_topic(topic, decode_config(outcome.data) if outcome.fault is None else {})
+    def _have_settings(self, settings: Mapping[str, Mapping[str, str]]) -> None:
+        for topic, overrides in settings.items():
+            self._configs.set_topic(topic, overrides)
+        self._prepare()
 
     def _give_up(self, error: Exception) -> None:
         """The session ended: with it this life of the broker, to which these requests were sent."""
@@ -289,18 +290,8 @@ class ControllerRequestQueue:
                 return ErrorCode.STALE_CONTROLLER_EPOCH
         if self._broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        wanted = LeaderState(
-            controller_epoch=state.controller_epoch,
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            isr=tuple(state.isr),
-            partition_epoch=state.partition_epoch,
-            replicas=tuple(state.replicas),
-            adding=tuple(state.adding_replicas),
-            removing=tuple(state.removing_replicas),
-        )
         try:
-            self._replicas.become(topic, index, topic_id, wanted, is_new=state.is_new)
+            self._replicas.become(topic, index, topic_id, _leader_state(state), is_new=state.is_new)
         except OutOfDescriptorsError:
             return None
         except KafkaError as error:
@@ -343,6 +334,19 @@ class ControllerRequestQueue:
             self._tell(Touched([CLUSTER_TOLD]))
         self._tell(delta)
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
+
+
+def _leader_state(state: LeaderAndIsrPartitionState) -> LeaderState:
+    return LeaderState(
+        controller_epoch=state.controller_epoch,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=tuple(state.isr),
+        partition_epoch=state.partition_epoch,
+        replicas=tuple(state.replicas),
+        adding=tuple(state.adding_replicas),
+        removing=tuple(state.removing_replicas),
+    )
 
 
 def _is_long(request: ControlRequest) -> bool:

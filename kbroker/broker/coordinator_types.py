@@ -230,7 +230,7 @@ def create_if_missing(name: str, plane: ControlPlane, charge: Charge | None = No
 
 def auto_create(name: str, plane: ControlPlane, charge: Charge | None = None) -> Pending[Made]:
     """Have a coordinator's topic created; what comes of it. charge: as of `create_if_missing`."""
-    return plane.admin.auto_create([topic_on_demand(name, plane.configs.broker)], charge)[name]
+    return plane.auto_create([topic_on_demand(name, plane.configs.broker)], charge)[name]
 
 
 def topic_on_demand(name: str, config: BrokerConfig) -> NewTopic:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from kbroker.broker.control_plane import UNCOUNTED, Counted
 from kbroker.broker.coordinator_types import Parts
 from kbroker.broker.facts import PartialAnswer, Reply, Touched
 from kbroker.coordinator import Runtime, TopicStore
 from kbroker.metadata.cache import MetadataDelta
-from kbroker.metadata.store import decode_topic, topic_path
-from kbroker.ports import Get
 from kbroker.replica.facts import RoleChanged
 from protocol.message import ZERO_UUID
 from protocol.namedtuple import NamedTuple
@@ -29,12 +28,11 @@ if TYPE_CHECKING:
     from kbroker.coordinator import Reply as CoordinatorReply
     from kbroker.coordinator.runtime import Give
     from kbroker.metadata.cache import MetadataCache
-    from kbroker.metadata.steps import Procedure
     from kbroker.ports import Clock, Random
     from kbroker.replica import Partition, ReplicaManager
     from kbroker.timing import Scheduler
 
-    Run = Callable[[Procedure["Counted"], Callable[["Counted"], None], Callable[[Exception], None]], None]
+    Count = Callable[[str, Callable[[Counted], None], Callable[[Exception], None]], None]
 
 log = logging.getLogger("kbroker.coordinator")
 
@@ -45,34 +43,15 @@ class CoordinatorKey(NamedTuple):
     topic: str
 
 
-class Counted(NamedTuple):
-    """How many partitions a topic has. topic_id: of which topic; the name may be given to another one."""
-
-    topic_id: bytes
-    partitions: int
-
-
-UNKNOWN = Counted(ZERO_UUID, 0)
-
-
-def count_partitions(topic: str) -> Procedure[Counted]:
-    """How many partitions a topic has by its node in the store; `UNKNOWN` if it is not there."""
-    (found,) = yield [Get(topic_path(topic))]
-    if not found.stat:
-        return UNKNOWN
-    info = decode_topic(found.data)
-    return Counted(info.topic_id or ZERO_UUID, len(info.partitions))
-
-
 class CoordinatorPart:
-    """One coordinator. topic: in whose partitions its state is. run: runs a procedure on the metadata store."""
+    """One coordinator. topic: in whose partitions its state is. count: finds out how many partitions that has."""
 
-    def __init__(self, runtime: Runtime[Any], cache: MetadataCache, run: Run) -> None:
+    def __init__(self, runtime: Runtime[Any], cache: MetadataCache, count: Count) -> None:
         self.topic = runtime.topic
         self.runtime = runtime
         self._cache = cache
-        self._run = run
-        self._counted = UNKNOWN
+        self._count_partitions = count
+        self._counted = UNCOUNTED
         self._largest = 0  # number of partitions that it was seen to have
         self._asking = False
 
@@ -119,7 +98,7 @@ class CoordinatorPart:
             return
         self._asking = True
         self.runtime.resize(0)  # until there is an answer
-        self._run(count_partitions(self.topic), self._count, self._cannot_count)
+        self._count_partitions(self.topic, self._count, self._cannot_count)
 
     def _count(self, counted: Counted) -> None:
         self._asking = False
@@ -168,7 +147,7 @@ class LateCoordinator(CoordinatorPart):
             forward,
             lambda: tell(Touched([CoordinatorKey(kind.topic)])),
         )
-        super().__init__(runtime, plane.cache, plane.run)
+        super().__init__(runtime, plane.cache, plane.count_partitions)
         self._kind = kind
         new_id, features = plane.producer_ids.take_now, plane.features
         self._parts = Parts(runtime, store, config, plane.configs, plane.cache, random, new_id, features)

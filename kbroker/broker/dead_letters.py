@@ -196,7 +196,7 @@ class DeadLetters:
 
     def _make(self, topic: str) -> None:
         configs = {"errors.deadletterqueue.group.enable": "true", "message.timestamp.type": "CreateTime"}
-        self._broker.plane.admin.auto_create([NewTopic(topic, FROM_BROKER, FROM_BROKER, {}, configs)])
+        self._broker.plane.auto_create([NewTopic(topic, FROM_BROKER, FROM_BROKER, {}, configs)])
 
     def _read(self, sending: _Sending) -> bool:
         """Have the records read that are to be copied; whether that goes on."""

@@ -1,16 +1,18 @@
 """Producer ids, handed out one by one from blocks that belong to this broker alone.
 
-Called by `producer_ids.py`. A block of 1000 is claimed by writing `/latest_producer_id_block` over the version it was
-read in; ids left over when the broker stops are lost, for there are 2**63. The next block is claimed when the last
-one is nearly used up, so that asking for an id rarely waits.
+Called by `producer_ids.py`. A block of 1000 is claimed of the cluster; ids left over when the broker stops are lost,
+for there are 2**63. The next block is claimed when the last one is nearly used up, so that asking for an id rarely
+waits.
 
-Unlike Kafka 3.9, whose brokers ask the controller for blocks (AllocateProducerIds) and whose controller writes the same
-node, each broker claims its own: no two can claim the same one. A broker that asks is given one.
+On a metadata store it is claimed by writing `/latest_producer_id_block` over the version it was read in
+(`ProducerIdBlocks`). Unlike Kafka 3.9, whose brokers ask the controller for blocks (AllocateProducerIds) and whose
+controller writes the same node, each broker claims its own: no two can claim the same one. A broker that asks is given
+one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.broker.facts import Touched
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
     from kbroker.broker.facts import Tell
 
+    Claim: TypeAlias = Callable[[Callable[[range | None], None]], None]
+    """Claims a block for this broker, which is given to its argument; None if it failed."""
+
 BLOCK_SIZE = 1000
 CLAIM_BELOW = 100  # ids left when the next block is claimed
 LAST_ID = 2**63 - 1
@@ -31,9 +36,8 @@ LAST_ID = 2**63 - 1
 class ProducerIds:
     """The ids that this broker may hand out. When there are more again, those who wait under this object are told."""
 
-    def __init__(self, broker_id: int, steps: Steps, tell: Tell) -> None:
-        self._broker_id = broker_id
-        self._steps = steps
+    def __init__(self, claim: Claim, tell: Tell) -> None:
+        self._claim_block = claim
         self._tell = tell
         self._blocks: list[range] = []
         self._is_claiming = False
@@ -67,8 +71,26 @@ class ProducerIds:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the next block of producer ids is on its way")
         return producer_id
 
-    def claim_for(self, broker_id: int, done: Callable[[range | None], None]) -> None:
-        """Claim a block for another broker, which asks this one as the controller. done: gets it, None if it failed."""
+    def _claim(self) -> None:
+        if not self._is_claiming:
+            self._is_claiming = True
+            self._claim_block(self._claimed)
+
+    def _claimed(self, block: range | None) -> None:
+        self._is_claiming = False
+        if block is not None:
+            self._blocks.append(block)
+        self._tell(Touched([self]))
+
+
+class ProducerIdBlocks:
+    """The blocks of a metadata store, for this broker, or for another one that asks it as the controller."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+
+    def claim(self, broker_id: int, done: Callable[[range | None], None]) -> None:
+        """Claim a block for a broker. done: gets it, None if it failed."""
 
         def failed(error: Exception) -> None:
             done(None)
@@ -76,11 +98,6 @@ class ProducerIds:
                 raise error
 
         self._steps.run(self._claiming(broker_id), done, failed)
-
-    def _claim(self) -> None:
-        if not self._is_claiming:
-            self._is_claiming = True
-            self._steps.run(self._claiming(self._broker_id), self._claimed, self._failed)
 
     def _claiming(self, broker_id: int) -> Procedure[range]:
         while True:
@@ -93,14 +110,3 @@ class ProducerIds:
             (written,) = yield [SetData(PRODUCER_ID_BLOCK, content, found.stat.version)]
             if written.fault is None:
                 return range(start, end + 1)
-
-    def _claimed(self, block: range) -> None:
-        self._is_claiming = False
-        self._blocks.append(block)
-        self._tell(Touched([self]))
-
-    def _failed(self, error: Exception) -> None:
-        self._is_claiming = False
-        if not isinstance(error, SessionLostError):
-            raise error
-        self._tell(Touched([self]))

@@ -121,7 +121,7 @@ class ReplicaFetchers:
             self._homeless[fetcher] = None
             return
         config = self._plane.configs.broker
-        epoch = self._plane.control_requests.broker_epoch
+        epoch = self._plane.broker_epoch
         asked = fetcher.look_up(now_ms) or fetcher.request(config, epoch, now_ms)
         if asked is None:
             self._idle[fetcher] = None

@@ -99,7 +99,7 @@ def unsupported(finalized: Mapping[str, int], supported: Iterable[SupportedFeatu
 
 
 class FeatureNode:
-    """An image of `/feature` (`control_plane.Image`), which keeps a `Features` right."""
+    """An image of `/feature` (`store_plane.Image`), which keeps a `Features` right."""
 
     def __init__(self, features: Features, steps: Steps, end: Callable[[str], None], *, alone: bool) -> None:
         """end: has the broker end, for it cannot be in a cluster that does what it cannot. alone: see above."""

@@ -653,7 +653,7 @@ class Node:
             return fetch(url)
 
         broker, (_, clock, random, scheduler) = self.broker, self._world
-        entities = broker.plane.notices.entities
+        entities = broker.plane.entities
         try:
             broker.logins = Logins(
                 self._sasl,

@@ -273,7 +273,7 @@ class Checks:
             if not machine.up or not machine.moved:
                 continue
             machine.moved = False
-            epoch = machine.broker.plane.controller.epoch
+            epoch = machine.broker.store_plane.controller.epoch
             if epoch is not None and self._controllers.setdefault(epoch.context.epoch, machine) is not machine:
                 raise self.world.broken(
                     f"{machine} is controller in the epoch of {self._controllers[epoch.context.epoch]}"

@@ -144,7 +144,7 @@ class ClusterStage(TransactionStage):
         match words:
             case [broker, "is", "controller"]:
                 machine = self._broker(broker)
-                return lambda: machine.up and machine.broker.plane.controller.is_active
+                return lambda: machine.up and machine.broker.store_plane.controller.is_active
             case [broker, "leads", place]:
                 return lambda: (held := self._held_by(broker, place)) is not None and held.is_leader
             case ["isr", "of", place, "is", brokers]:
@@ -195,8 +195,8 @@ class ClusterStage(TransactionStage):
         for machine in self.machines:
             if not machine.up:
                 continue
-            epoch = machine.broker.plane.controller.epoch
-            obeyed = machine.broker.plane.control_requests.controller_epoch
+            epoch = machine.broker.store_plane.controller.epoch
+            obeyed = machine.broker.store_plane.control_requests.controller_epoch
             believes = "" if epoch is None else f" is controller in epoch {epoch.context.epoch}, and"
             said.append(f"{machine}{believes} obeys epoch {obeyed}")
         return said

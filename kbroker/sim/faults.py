@@ -296,7 +296,7 @@ class Faults:
     def _zombie(self) -> None:
         """The controller does not reach the metadata store for so long that another is elected, and comes back."""
         for machine in self._machines:
-            if machine.up and machine.store is not None and machine.broker.plane.controller.is_active:
+            if machine.up and machine.store is not None and machine.broker.store_plane.controller.is_active:
                 self.world.note(f"{machine} is controller, and cut off from the store")
                 machine.store.cut()
                 self.world.after(SESSION_TIMEOUT_MS + self._rng.randrange(20_000), machine.store.heal)

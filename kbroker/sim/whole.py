@@ -22,7 +22,7 @@ def check_whole(world: World, ensemble: Ensemble, machines: Sequence[Machine]) -
     for machine in machines:
         if not machine.up or not machine.broker.plane.ready:
             raise world.broken(f"{machine} is not back")
-    controllers = [machine for machine in machines if machine.broker.plane.controller.is_active]
+    controllers = [machine for machine in machines if machine.broker.store_plane.controller.is_active]
     if len(controllers) != 1:
         raise world.broken(f"controllers: {controllers}")
     if nodes[DELETE_TOPICS].children:

@@ -172,7 +172,7 @@ class Cluster(Helpers):
     def controller(self) -> Broker:
         """The broker that is the controller. Raises: UsageError if none is."""
         for each in self.brokers:
-            if each.is_running and each.call(lambda node: node.broker.plane.controller.is_active):
+            if each.is_running and each.call(lambda node: node.broker.store_plane.controller.is_active):
                 return each
         raise UsageError("the cluster has no controller at the moment: start a broker first")
 

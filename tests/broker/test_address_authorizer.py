@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from kbroker.broker.address_authorizer import AddressAuthorizer, registered_hosts
+from kbroker.broker.address_authorizer import AddressAuthorizer
 from kbroker.broker.authorizer import CLUSTER_NAME, AuthHelper, Operation, ResourceType
 from kbroker.broker.session import Session
+from kbroker.broker.store_plane import registered_hosts
 from kbroker.metadata.steps import Steps
 from kbroker.metadata.store import BrokerInfo, Endpoint, broker_path, encode_broker
 from kbroker.ports import Create, StoreAnswer, StoreEvent
@@ -27,7 +28,7 @@ class Place:
         brokers = {at: BrokerInfo(at, (Endpoint("PLAINTEXT", 0, host, 1),), None) for at, host in enumerate(hosts)}
         self.jobs: list[Any] = []
         self.asked: list[Callable[[frozenset[str]], None]] = []
-        plane = SimpleNamespace(cache=SimpleNamespace(brokers=brokers), run=self._run)
+        plane = SimpleNamespace(cache=SimpleNamespace(brokers=brokers), find_hosts=self._find_hosts)
         self.told: list[Any] = []
         self.only = AddressAuthorizer(
             cast(Any, plane),
@@ -38,7 +39,7 @@ class Place:
             control_listener=control_listener,
         )
 
-    def _run(self, procedure: Any, done: Callable[[frozenset[str]], None], failed: Any) -> None:
+    def _find_hosts(self, done: Callable[[frozenset[str]], None], failed: Any) -> None:
         self.asked.append(done)
 
     def _give(self, job: Any, owner: Any) -> None:

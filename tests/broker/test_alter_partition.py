@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from kbroker.broker.alter_partition import RETRY_MS, AlterPartitionManager
+from kbroker.broker.store_plane import StorePlane
 from kbroker.controller.events import AlterPartition
 from kbroker.ports import IN_SYNC, PeerFault, PeerFaultKind
 from kbroker.replica.facts import InSyncProposed
@@ -33,16 +35,15 @@ class Leader:
         self.is_known = False  # where another controller is
         self.proposals: Any = None
         controller = SimpleNamespace(is_active=True, put=self.asked.append)
-        plane = SimpleNamespace(
-            controller=controller, control_requests=SimpleNamespace(broker_epoch=7), broker_id=ME,
-            cache=SimpleNamespace(controller_id=ONE), configs=self.world.plane.configs,
+        plane: Any = SimpleNamespace(
+            controller=controller, broker_epoch=7, broker_id=ME, cache=SimpleNamespace(controller_id=ONE),
+            configs=self.world.plane.configs, _requester=self,
         )  # fmt: skip
-        self.plane: Any = plane
+        plane.alter_partition = partial(StorePlane.alter_partition, plane)
+        self.plane = plane
         clock = self.world.clock
         self.scheduler = Scheduler(clock.now_ms())
-        self.changes = AlterPartitionManager(
-            self.world.replicas, cast(Any, plane), cast(Any, self), clock, self.scheduler, self.told.append
-        )
+        self.changes = AlterPartitionManager(self.world.replicas, plane, clock, self.scheduler, self.told.append)
         state = LeaderState(1, ME, 0, (ME, ONE, TWO), 0, (ME, ONE, TWO))
         self.world.replicas.become("p", 0, ID, state, is_new=True)
 
@@ -178,10 +179,10 @@ def test_many_proposals_are_asked_for_in_several_requests(monkeypatch: pytest.Mo
 
 def test_nobody_is_asked_before_this_broker_is_registered() -> None:
     leader = Leader()
-    leader.plane.control_requests.broker_epoch = -1
+    leader.plane.broker_epoch = -1
     leader.propose(ME, ONE)
     before = len(leader.asked)
-    leader.plane.control_requests.broker_epoch = 0  # the first that the store can give
+    leader.plane.broker_epoch = 0  # the first that the store can give
     leader.wait()
     assert (before, len(leader.asked)) == (0, 1)
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from kbroker.api.figures import OF_COORDINATORS
+from kbroker.broker.control_plane import Counted
 from kbroker.broker.coordinator_types import COORDINATOR_TYPES, SHARE, CoordinatorType, topic_on_demand
-from kbroker.broker.coordinators import CoordinatorPart, Counted, count_partitions
+from kbroker.broker.coordinators import CoordinatorPart
+from kbroker.broker.store_plane import count_partitions
 from kbroker.metadata.cache import INTERNAL_TOPICS, MetadataDelta
 from kbroker.metadata.store import Assignment, TopicInfo, encode_topic
 from kbroker.ports import Get, Outcome, Stat, StoreFault

@@ -53,7 +53,7 @@ class Follower:
         self.lines = Lines()
         self.brokers = {LEADER: BrokerInfo(LEADER, (Endpoint("PLAINTEXT", 0, "h", 1),))}  # in the image
         plane = SimpleNamespace(
-            broker_id=ME, configs=self.world.broker.plane.configs, control_requests=SimpleNamespace(broker_epoch=7),
+            broker_id=ME, configs=self.world.broker.plane.configs, broker_epoch=7,
         )  # fmt: skip
         clock = self.world.clock
         self.scheduler = Scheduler(clock.now_ms())

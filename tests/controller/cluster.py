@@ -12,8 +12,8 @@ from typing import Any
 
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.broker import Broker
-from kbroker.broker.control_plane import ControlPlane
 from kbroker.broker.facts import BrokerConfigChanged, FactQueue
+from kbroker.broker.store_plane import StorePlane
 from kbroker.config import BrokerLayers, Given
 from kbroker.log.names import parse_folder_name
 from kbroker.metadata.configs import Configs
@@ -75,7 +75,7 @@ class Node(Machine):
     inbox: what controllers on other machines asked of it. told: that its settings have changed.
     """
 
-    plane: ControlPlane
+    plane: StorePlane
     store: SimSession
 
     def __init__(self, cluster: Cluster, broker_id: int, cluster_id: str | None = None, **settings: str) -> None:
@@ -112,7 +112,7 @@ class Node(Machine):
             strict=True,
         )
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self.told.append(fact))
-        self.plane = broker.plane
+        self.plane = broker.store_plane
         return broker
 
     def receive(self, wire: Wire, frame: bytes) -> None:
