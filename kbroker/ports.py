@@ -379,8 +379,10 @@ BROKER_SOFTWARE = "kbroker"
 CONTROL, TO_CONTROLLER, IN_SYNC, FETCHER = "control", "to-controller", "in-sync", "fetcher"
 MARKERS, TRANSACTIONS = "markers", "transactions"
 SHARE_STATE, DEAD_LETTERS = "share-state", "dead-letters"
+QUORUM, LIFE = "quorum", "life"
 """Purposes of connections: what a controller says, and is asked; replication; what coordinators of transactions say,
-and ask; what share coordinators are asked, and records for the dead letter queues of share groups.
+and ask; what share coordinators are asked, and records for the dead letter queues of share groups; of a member of a
+quorum: the metadata log, and its registration and heartbeats.
 
 In-sync sets have a connection of their own: they go to the control plane's listener, where a controller has one.
 Further fetchers to one broker are `fetcher-1`, `fetcher-2` and so on.
@@ -407,6 +409,10 @@ class PeerFaultKind(Enum):
     UNSUPPORTED = "the broker does not serve this version"
     NOT_LET_IN = "it does not let this broker log in"
     UNSPOKEN = "its listener has a security protocol in which this broker asks nothing"
+
+
+Versions: TypeAlias = "int | tuple[int, int]"
+"""Of a request: the one in which it is asked; or a pair, of which the newest is meant that the other side serves."""
 
 
 class FlatRequest(NamedTuple):
@@ -443,7 +449,8 @@ class Peers(Protocol):
     they were sent, and their ends are posted in it. When one fails, so does everything that stands behind it on the
     connection; what is sent after that begins again. A connection connects when there is something to say, and after a
     failure waits before it does so again, 50 ms at first and up to a second; what it was given meanwhile waits with it.
-    On each new connection it makes sure that it has reached a broker of this cluster. Requests of an earlier life of
+    On each new connection it makes sure that it has reached a broker, or a controller, of this cluster. A number below
+    0 stands for a node of which only the address is known. Requests of an earlier life of
     the broker are not its business: they carry a broker epoch, and who gets one that is not its own says so in the
     answer.
     """
@@ -458,7 +465,7 @@ class Peers(Protocol):
         endpoint: Endpoint,
         purpose: str,
         request: Message | FlatRequest,
-        version: int,
+        version: Versions,
         token: object,
         timeout_ms: int,
     ) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.cache import MetadataCache
     from kbroker.metadata.configs import Configs
     from kbroker.metadata.store import BrokerInfo, Endpoint
-    from kbroker.ports import Clock, PeerEvent, Peers
+    from kbroker.ports import Clock, PeerEvent, Peers, Versions
     from protocol.message import Message
 
 log = logging.getLogger("kbroker.peers")
@@ -96,7 +96,8 @@ class Asked(NamedTuple):
     def __str__(self) -> str:
         kind = self.request.kind if isinstance(self.request, FlatRequest) else type(self.request)
         at = f"{self.endpoint.host}:{self.endpoint.port}"
-        return f"{kind.__name__.removesuffix('Request')} to broker {self.broker_id} at {at}"
+        whom = f"broker {self.broker_id} at {at}" if self.broker_id >= 0 else at
+        return f"{kind.__name__.removesuffix('Request')} to {whom}"
 
 
 class Asker(Protocol):
@@ -164,7 +165,7 @@ class Requester:
         token: object = None,
         *,
         endpoint: Endpoint | None = None,
-        version: int | None = None,
+        version: Versions | None = None,
         timeout_ms: int | None = None,
     ) -> bool:
         """Ask a broker something; `asker` hears what becomes of it. Returns: whether there is an endpoint to ask at.

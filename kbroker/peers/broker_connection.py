@@ -8,7 +8,8 @@ It touches no socket and no clock: `BrokerConnections` tells it what happened an
       +------------- it ends: all that waits or is under way fails --------------+
 
 Greeting is ApiVersions, to know what the broker serves, and Metadata, to know that it is a broker of this cluster, and
-that no other of it lives at this address. Neither names who answers: what an address says of itself is compared with
+that no other of it lives at this address. A controller of a quorum serves no Metadata, and is asked DescribeCluster for
+the controllers instead (KIP-919). Neither names who answers: what an address says of itself is compared with
 whom it is believed to be. Brokers of Kafka do not ask, and a port that was given to another cluster is one that they
 speak to. After a failure it waits before it connects again, longer each time until an answer comes.
 """
@@ -24,6 +25,7 @@ from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.config.given import ConfigError
 from kbroker.config.limits import MOST_PEER_BACKOFF_MS, PEER_BACKOFF_MS, PEER_SETUP_MS
 from kbroker.ports import BROKER_SOFTWARE, Endpoint, FlatRequest, PeerAnswer, PeerEvent, PeerFault, PeerFaultKind
+from protocol.errors import ErrorCode
 from protocol.message import DecodeError
 from protocol.namedtuple import NamedTuple
 
@@ -31,12 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kbroker.client import Answer
+    from kbroker.ports import Versions
     from protocol.message import Message
-    from protocol.messages.metadata import MetadataResponse
+    from protocol.messages.metadata import DescribeClusterResponse, MetadataResponse
 
-METADATA = 3
+METADATA, DESCRIBE_CLUSTER = 3, 60
 RENEWED_AFTER = 80  # of a session's life, in percent: then a broker that wants to be shown again is connected to again
 METADATA_VERSIONS = range(4, 13)  # 4 is the first that can be asked not to create topics
+CONTROLLERS, ENDPOINT_TYPES_SINCE = 2, 1  # of DescribeCluster
 
 
 class Link(Protocol):
@@ -52,11 +56,14 @@ class Link(Protocol):
 
 
 class _Pending(NamedTuple):
-    """A request that waits, or is under way. is_flat: its answer is a tuple."""
+    """A request that waits, or is under way. body: encoded, unless it is the broker's choice in which of some versions.
+
+    is_flat: its answer is a tuple.
+    """
 
     kind: type[Message]
-    version: int
-    body: bytes
+    version: Versions
+    body: bytes | Message
     is_flat: bool
     token: object
     timeout_ms: int
@@ -108,9 +115,14 @@ class BrokerConnection:
 
     # -- what is wanted
 
-    def send(self, request: Message | FlatRequest, version: int, token: object, timeout_ms: int, now_ms: int) -> None:
-        """Ask this, behind what waits already."""
-        if isinstance(request, FlatRequest):
+    def send(
+        self, request: Message | FlatRequest, version: Versions, token: object, timeout_ms: int, now_ms: int
+    ) -> None:
+        """Ask this, behind what waits already. One that is asked in one of several versions is not changed later."""
+        if isinstance(version, tuple):
+            assert not isinstance(request, FlatRequest), request
+            self._queue.append(_Pending(type(request), version, request, False, token, timeout_ms))
+        elif isinstance(request, FlatRequest):
             kind, body = request.kind, b"".join(request.kind.write_flat(request.values, version))
             self._queue.append(_Pending(kind, version, body, True, token, timeout_ms))
         else:
@@ -199,13 +211,22 @@ class BrokerConnection:
             if not self._is_ready:
                 return
             head = self._queue[0]
-            if not self.client.serves(head.kind, head.version):
-                why = f"{head.kind.__name__} v{head.version} is not served by {self!r}"
+            version = self._version_of(head)
+            if not self.client.serves(head.kind, version):
+                why = f"{head.kind.__name__} v{version} is not served by {self!r}"
                 self._end_head(PeerFault(head.token, PeerFaultKind.UNSUPPORTED, False, why), now_ms)
                 continue
             self._is_asking = True
-            self._link.send(self.client.ask_encoded(head.kind, head.version, head.body))
+            body = head.body if isinstance(head.body, bytes) else head.body.encode(version)
+            self._link.send(self.client.ask_encoded(head.kind, version, body))
             return
+
+    def _version_of(self, pending: _Pending) -> int:
+        """In which it is asked, if that is served; of several, the newest that is."""
+        if isinstance(pending.version, int):
+            return pending.version
+        lowest, highest = pending.version
+        return max(lowest, min(highest, self.client.served.get(pending.kind.api or 0, (0, 0))[1]))
 
     def _connect(self, now_ms: int) -> None:
         """Begin a link, if it is time to. Here is the choice by security protocol."""
@@ -278,21 +299,33 @@ class BrokerConnection:
     # -- greeting
 
     def _ask_who_it_is(self, now_ms: int) -> None:
-        from protocol.messages.metadata import MetadataRequest
+        from protocol.messages.metadata import DescribeClusterRequest, MetadataRequest
 
         assert self._link is not None, self
         first, last = self.client.served.get(METADATA, (0, -1))
+        if last < 0 and self.client.serves(DescribeClusterRequest, ENDPOINT_TYPES_SINCE):
+            described = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=CONTROLLERS)
+            self._link.send(self.client.ask(described, ENDPOINT_TYPES_SINCE))
+            return
         version = min(last, METADATA_VERSIONS[-1])
         if version < max(first, METADATA_VERSIONS[0]):
             self.fail(PeerFaultKind.UNSUPPORTED, f"Metadata is served from {first} to {last}", now_ms)
         else:
             self._link.send(self.client.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False), version))
 
-    def _strangeness(self, response: MetadataResponse) -> str:
-        """Why this is not the broker that was meant, or nothing."""
+    def _strangeness(self, response: MetadataResponse | DescribeClusterResponse) -> str:
+        """Why this is not the node that was meant, or nothing."""
+        from protocol.messages.metadata import MetadataResponse  # it was asked, or its like
+
+        if isinstance(response, MetadataResponse):
+            word, nodes = "broker", [(each.node_id, each.host, each.port) for each in response.brokers]
+        elif response.error_code != ErrorCode.NONE:
+            return f"a node that answers DescribeCluster with {ErrorCode.of(response.error_code).name}"
+        else:
+            word, nodes = "controller", [(each.broker_id, each.host, each.port) for each in response.brokers]
         if response.cluster_id is not None and response.cluster_id != self._cluster_id:
-            return f"a broker of cluster {response.cluster_id}"
-        here = [each.node_id for each in response.brokers if (each.host, each.port) == self.endpoint[2:]]
-        if here and self.broker_id not in here:  # it may know of none yet; and not yet that another has gone
-            return f"broker {here[0]}"
+            return f"a {word} of cluster {response.cluster_id}"
+        here = [node_id for node_id, *address in nodes if tuple(address) == self.endpoint[2:]]
+        if here and self.broker_id >= 0 and self.broker_id not in here:  # it may know of none yet;
+            return f"{word} {here[0]}"  # and not yet that another has gone
         return ""

@@ -22,7 +22,7 @@ from kbroker.ports import PeerFaultKind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kbroker.ports import Endpoint, FlatRequest, PeerEvent
+    from kbroker.ports import Endpoint, FlatRequest, PeerEvent, Versions
     from protocol.message import Message
 
 
@@ -61,7 +61,7 @@ class BrokerConnections:
         endpoint: Endpoint,
         purpose: str,
         request: Message | FlatRequest,
-        version: int,
+        version: Versions,
         token: object,
         timeout_ms: int,
     ) -> None:

@@ -27,18 +27,25 @@ from kbroker.sim.net import Net, Wire
 from kbroker.sim.peers import SimPeers
 from kbroker.sim.world import World
 from protocol.apis import BY_KEY
+from protocol.errors import ErrorCode
 from protocol.frames import FrameDecoder
 from protocol.headers import encode_response_header, parse_request_header, request_header_version, skip_tags
 from protocol.message import Message
 from protocol.messages.handshake import ApiVersion, ApiVersionsResponse
-from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from protocol.messages.metadata import (
+    DescribeClusterBroker,
+    DescribeClusterResponse,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
 from tests.certificates import Authority
 from tests.runtime.loopback import HandClock
 from tests.runtime.veiled_transport import VeiledTransport
 
 CLUSTER = "c29tZS1jbHVzdGVyLWlkIQ"
 SERVED = {3: (0, 12), 4: (0, 7), 18: (0, 3)}
-API_VERSIONS, METADATA = 18, 3
+API_VERSIONS, METADATA, DESCRIBE_CLUSTER = 18, 3, 60
+CONTROLLERS = 2  # what DescribeCluster describes
 SSL = 1  # the security protocol
 PATIENCE_S = 10.0
 
@@ -118,8 +125,26 @@ class PlayedBroker:
             self.greetings += 1
             brokers = [MetadataResponseBroker(node_id=id_, host=at.host, port=at.port) for id_, at in self.brokers]
             asked.answer(MetadataResponse(brokers=brokers, cluster_id=self.cluster_id, controller_id=-1, topics=[]))
+        elif asked.kind.api == DESCRIBE_CLUSTER:
+            self._describe(asked)
         else:
             self.asked.append(asked)
+
+    def _describe(self, asked: Asked) -> None:
+        """As a controller of a quorum."""
+        self.greetings += 1
+        nodes = [DescribeClusterBroker(broker_id=id_, host=at.host, port=at.port) for id_, at in self.brokers]
+        code = 0 if asked.request.endpoint_type == CONTROLLERS else ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        asked.answer(
+            DescribeClusterResponse(
+                error_code=code, endpoint_type=CONTROLLERS, cluster_id=self.cluster_id or "", brokers=nodes
+            )
+        )
+
+    def be_controller(self) -> None:
+        """It is a controller of a quorum, which serves no Metadata."""
+        del self.served[METADATA]
+        self.served[DESCRIBE_CLUSTER] = (0, 2)
 
     def _serves(self, asked: Asked) -> bool:
         first, last = self.served[asked.kind.api or 0]

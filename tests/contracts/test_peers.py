@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.config.limits import PEER_SETUP_MS
-from kbroker.ports import CONTROL, FETCHER, Endpoint, PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.ports import CONTROL, FETCHER, Endpoint, PeerAnswer, PeerFault, PeerFaultKind, Versions
 from protocol.errors import ErrorCode
 from protocol.message import Message
 from protocol.messages.control import (
@@ -42,7 +42,7 @@ def done(code: ErrorCode = ErrorCode.NONE) -> Message:
 
 
 def send(
-    bench: Bench, broker: PlayedBroker, token: object, *, purpose: str = CONTROL, version: int = 7, epoch: int = 7
+    bench: Bench, broker: PlayedBroker, token: object, *, purpose: str = CONTROL, version: Versions = 7, epoch: int = 7
 ) -> None:
     bench.peers.send(broker.id, broker.address, purpose, request(epoch), version, token, TIMEOUT_MS)
 
@@ -355,6 +355,47 @@ def test_a_broker_is_greeted_in_a_version_that_it_serves(bench: Bench, served: t
     send(bench, broker, "token")
     heard(bench, broker).answer(done())
     assert ends(bench) == [("token", None)]
+
+
+@pytest.mark.parametrize(("broker_id", "knows"), [(2, []), (2, [2]), (2, [3, 2]), (-2, [3])])
+def test_a_controller_is_greeted_by_describing_the_controllers(bench: Bench, broker_id: int, knows: list[int]) -> None:
+    """Of one whose number is not known yet, any may be at the address."""
+    controller = bench.broker(broker_id)
+    controller.be_controller()
+    controller.brokers = [(each, controller.address) for each in knows]
+    send(bench, controller, "token")
+    heard(bench, controller).answer(done())
+    assert (ends(bench), controller.greetings) == ([("token", None)], 1)
+
+
+def test_a_controller_of_another_cluster_or_another_one_is_sent_nothing(bench: Bench) -> None:
+    for cluster_id, knows in (("YW5vdGhlci1jbHVzdGVyIQ", 2), (CLUSTER, 3)):
+        controller = bench.broker(2)
+        controller.be_controller()
+        controller.cluster_id, controller.brokers = cluster_id, [(knows, controller.address)]
+        send(bench, controller, "token")
+        assert ends(bench) == [("token", PeerFaultKind.STRANGER)]
+        assert controller.asked == []
+
+
+@pytest.mark.parametrize(("served", "asked"), [((0, 7), 6), ((0, 5), 5), ((4, 4), 4)])
+def test_of_several_versions_the_newest_is_asked_that_is_served(
+    bench: Bench, served: tuple[int, int], asked: int
+) -> None:
+    broker = bench.broker()
+    broker.served[4] = served
+    send(bench, broker, "token", version=(4, 6))
+    got = heard(bench, broker)
+    got.answer(done())
+    assert (got.version, ends(bench)) == (asked, [("token", None)])
+
+
+@pytest.mark.parametrize("served", [(0, 3), (7, 7)])
+def test_where_none_of_several_versions_is_served_the_request_fails(bench: Bench, served: tuple[int, int]) -> None:
+    broker = bench.broker()
+    broker.served[4] = served
+    send(bench, broker, "token", version=(4, 6))
+    assert ends(bench) == [("token", PeerFaultKind.UNSUPPORTED)]
 
 
 @pytest.mark.parametrize("served", [None, (0, 3), (13, 13)])
