@@ -84,7 +84,8 @@ class ControllerRequestQueue:
     """The requests of controllers, obeyed in the order they came.
 
     broker_epoch: of this life of the broker, -1 before it is registered. controller_epoch: the newest one seen.
-    is_waiting_for_descriptors: and looks again by itself, as no event tells when one is free.
+    heeds_partition_epochs: whether there is news within a leader epoch: a quorum changes replicas, and who is in sync,
+    without a new one. is_waiting_for_descriptors: and looks again by itself, as no event tells when one is free.
     Answers to those that had to wait are told as facts, and so is what has changed in the image of the cluster.
     """
 
@@ -100,6 +101,7 @@ class ControllerRequestQueue:
         tell: Tell,
     ) -> None:
         self.broker_epoch = NOT_CHECKED
+        self.heeds_partition_epochs = False
         self.controller_epoch = 0
         self._retry_at = scheduler.alarm(lambda now_ms: self.log_settled())
         self._broker_id = broker_id
@@ -285,6 +287,8 @@ class ControllerRequestQueue:
             if partition.is_of_another(topic_id):
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             is_same = state.leader_epoch == partition.leader_epoch
+            if is_same and self.heeds_partition_epochs:
+                return self._replicas.amend(partition, _leader_state(state))
             adds_id = is_same and topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID
             if state.leader_epoch <= partition.leader_epoch and not adds_id:
                 return ErrorCode.STALE_CONTROLLER_EPOCH

@@ -259,6 +259,17 @@ class ReplicaManager:
         self.touched.append(partition)
         self._tell(RoleChanged(partition, state.leader_epoch, partition.is_leader))
 
+    def amend(self, partition: Partition, state: LeaderState) -> ErrorCode:
+        """Take over what has changed of a partition within its leader epoch: its replicas, and who is in sync.
+
+        Returns: STALE_CONTROLLER_EPOCH for an older partition epoch than is known, else NONE.
+        """
+        if state.partition_epoch < partition.partition_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if partition.amend(state):
+            self.touched.append(partition)
+        return ErrorCode.NONE
+
     def _open(self, partition: Partition, topic_id: bytes, is_new: bool) -> None:
         config = self._configs.topic_config(partition.topic)
         self._set(partition, config)

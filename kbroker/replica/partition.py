@@ -159,6 +159,24 @@ class Partition:
         self.is_leader = False
         self.followers = {}
 
+    def amend(self, state: LeaderState) -> bool:
+        """Stay in this leader epoch, with other replicas, or others in sync; whether the high watermark moved.
+
+        What a proposal has brought about comes once as its answer and once from here, in any order: in the partition
+        epoch that is known already, the set and a proposal that is on its way stay.
+        """
+        assert (state.leader_epoch, state.leader) == (self.leader_epoch, self.leader_id), (self, state)
+        assert state.partition_epoch >= self.partition_epoch, (self, state)
+        self.replicas, self.adding, self.removing = state.replicas, state.adding, state.removing
+        if state.partition_epoch > self.partition_epoch:
+            self.isr, self.partition_epoch, self.proposal = state.isr, state.partition_epoch, None
+        if not self.is_leader:
+            return False
+        others = (each for each in state.replicas if each != self.broker_id)
+        self.followers = {each: self.followers.get(each) or Follower(each) for each in others}
+        self._look_who_is_in_sync()
+        return self.log is not None and self.advance_high_watermark()
+
     def resign(self) -> None:
         """Be neither: the replica is given up."""
         self.is_leader = False

@@ -348,3 +348,62 @@ def test_a_follower_knows_nothing_of_other_followers(world: World) -> None:
     partition = lead(world)
     world.replicas.become("p", 0, ID, LeaderState(1, ONE, 1, ALL, 1, ALL), is_new=False)
     assert partition.followers == {}
+
+
+# -- news within a leader epoch, as a quorum has them
+
+
+def amend(world: World, isr: tuple[int, ...], partition_epoch: int, replicas: tuple[int, ...] = ALL) -> ErrorCode:
+    state = LeaderState(1, ME, 0, isr, partition_epoch, replicas)
+    return world.replicas.amend(world.partition("p"), state)
+
+
+def test_replicas_that_are_added_within_an_epoch_are_followed_from_their_first_fetch(world: World) -> None:
+    partition = lead(world, (ME,), replicas=(ME,))
+    append(world)
+    assert amend(world, (ME,), 1, (ME, ONE)) is ErrorCode.NONE
+    append(world)
+    fetch(world, ONE, 1)
+    behind = proposals(world)
+    fetch(world, ONE, 2)
+    assert (high_watermark(world), behind, proposals(world)) == (2, 0, 1)
+    assert partition.replicas == (ME, ONE)
+
+
+def test_the_set_that_the_log_has_counts_and_ends_a_proposal(world: World) -> None:
+    partition = lead(world, (ME, ONE))
+    append(world)
+    fetch(world, ONE, 1)
+    fetch(world, TWO, 1)
+    assert partition.proposal is not None
+    assert amend(world, ALL, 1) is ErrorCode.NONE
+    append(world)
+    fetch(world, ONE, 2)
+    assert (partition.isr, partition.proposal, high_watermark(world)) == (ALL, None, 1)
+    fetch(world, TWO, 2)
+    assert high_watermark(world) == 2
+
+
+def test_what_was_granted_comes_from_the_log_again_and_leaves_the_next_proposal_alone(world: World) -> None:
+    partition = lead(world, (ME,))
+    append(world)
+    fetch(world, ONE, 1)
+    grant(world, (ME, ONE), partition_epoch=1)
+    fetch(world, TWO, 1)
+    proposed = partition.proposal
+    assert amend(world, (ME, ONE), 1) is ErrorCode.NONE
+    assert partition.proposal is proposed is not None
+
+
+def test_older_news_than_is_known_is_refused(world: World) -> None:
+    partition = lead(world, (ME,))
+    assert amend(world, (ME, ONE), 2) is ErrorCode.NONE
+    assert (amend(world, (ME,), 1), partition.isr) == (ErrorCode.STALE_CONTROLLER_EPOCH, (ME, ONE))
+
+
+def test_a_follower_keeps_following_when_others_come_or_go(world: World) -> None:
+    state = LeaderState(1, ONE, 0, (ONE, ME), 0, (ONE, ME))
+    world.replicas.become("p", 0, ID, state, is_new=True)
+    world.broker.facts.clear()
+    world.replicas.amend(world.partition("p"), state._replace(isr=(ONE, ME, TWO), partition_epoch=1, replicas=ALL))
+    assert (world.partition("p").isr, list(world.broker.facts)) == ((ONE, ME, TWO), [])
