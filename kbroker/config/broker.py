@@ -46,7 +46,7 @@ NO_SWEEP = "finished operations leave the watch lists at once"
 ONE_BY_ONE = "a request is handled as soon as it is read: none is queued"
 SLICES = "groups are loaded in slices of 256 KiB, between other requests"
 NO_REPLICAS = "this part of replication is not there yet"
-NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
+NO_KRAFT = "there is no metadata quorum; a broker that is alone keeps its metadata beside its logs"
 NO_PLUGINS = "Java classes cannot be loaded"
 AUTHORIZERS = (
     "kafka.security.authorizer.AclAuthorizer",
@@ -238,7 +238,7 @@ class BrokerConfig(Settings):
         None, fallbacks=(("log.dir", 1),), doc="The directories of the logs; a new partition goes to the emptiest."
     )
     log_dir_failure_timeout_ms: Long = setting(
-        30_000, at_least(1), unused=NO_KRAFT, doc="How long a broker lives that cannot report a failed directory."
+        30_000, at_least(1), doc="How long a member of a quorum's cluster lives that cannot report a failed directory."
     )
     log_segment_bytes: Int = setting(
         1_073_741_824, at_least(14), dynamic=CLUSTER_WIDE, doc="Size at which a segment is full."
@@ -920,6 +920,63 @@ class BrokerConfig(Settings):
         False, dynamic=CLUSTER_WIDE, doc="Whether dead letter queues' topics are made when they are needed."
     )
 
+    # --- a member of a metadata quorum's cluster (KRaft), beside Apache's brokers and controllers: config/quorum.py
+    process_roles: List = setting(
+        (), each_of("broker", "controller"), doc="broker: a member of the cluster of a metadata quorum (KRaft)."
+    )
+    controller_listener_names: List = setting(
+        (), doc="Listeners of the quorum's controllers: the first is spoken to. In listeners they are left out."
+    )
+    controller_quorum_voters: List = setting((), doc="Controllers with a vote: id@host:port, comma-separated.")
+    controller_quorum_bootstrap_servers: List = setting(
+        (), doc="Controllers that are asked who leads the quorum: host:port, comma-separated."
+    )
+    controller_quorum_request_timeout_ms: Int = setting(
+        2000, at_least(1), doc="How long a controller's answer is waited for."
+    )
+    controller_quorum_retry_backoff_ms: Int = setting(
+        20, at_least(0), doc="Pause after a controller has not answered, or could not."
+    )
+    controller_quorum_fetch_timeout_ms: Int = setting(
+        2000, at_least(1), doc="Without an answer of the quorum's leader for so long, others are asked who leads."
+    )
+    controller_quorum_fetch_max_bytes: Int = setting(
+        MIB, at_least(1), doc="Most bytes of the metadata log in one answer."
+    )
+    controller_quorum_fetch_snapshot_max_bytes: Int = setting(
+        MIB, at_least(1), doc="Most bytes of a snapshot of it in one answer."
+    )
+    broker_heartbeat_interval_ms: Int = setting(
+        2000, at_least(1), doc="How often the quorum's leader is told that this broker lives."
+    )
+    broker_session_timeout_ms: Int = setting(
+        9000, at_least(1), doc="Silence after which controllers fence a broker; an answer is waited for half as long."
+    )
+    initial_broker_registration_timeout_ms: Int = setting(
+        60_000, at_least(1), doc="A start ends that could not register the broker in the quorum for so long."
+    )
+    metadata_log_dir: String | None = setting(
+        None, doc="The directory of the metadata log; without it the first of log.dirs."
+    )
+    metadata_log_segment_bytes: Int = setting(
+        1_073_741_824, at_least(12), doc="Size at which a segment of the metadata log is full."
+    )
+    metadata_log_segment_ms: Long = setting(
+        7 * 24 * HOUR_MS, at_least(0), doc="Age at which a segment of the metadata log is closed."
+    )
+    metadata_log_max_record_bytes_between_snapshots: Long = setting(
+        20_971_520, at_least(1), doc="Bytes of the metadata log after which a snapshot is taken."
+    )
+    metadata_log_max_snapshot_interval_ms: Long = setting(
+        HOUR_MS, at_least(0), doc="Age of the last snapshot after which one is taken; 0: only by bytes."
+    )
+    metadata_max_retention_bytes: Long = setting(
+        104_857_600, doc="Bytes of metadata log and snapshots above which the oldest snapshot goes; below 0: never."
+    )
+    metadata_max_retention_ms: Long = setting(
+        7 * 24 * HOUR_MS, doc="Age of a snapshot at which it goes, if there is a newer one; below 0: never."
+    )
+
     # --- accepted: Java's threads, sweeps, plugins
     num_network_threads: Int = setting(
         3, at_least(1), dynamic=CLUSTER_WIDE, unused=ONE_THREAD, doc="Threads for the network."
@@ -934,12 +991,6 @@ class BrokerConfig(Settings):
     metric_reporters: List = setting(
         (), dynamic=CLUSTER_WIDE, unused=NO_PLUGINS, doc="Classes that are told of metrics."
     )
-    process_roles: List = setting((), each_of("broker", "controller"), unused=NO_KRAFT, doc="Roles in a KRaft cluster.")
-    controller_listener_names: List = setting(
-        (), doc="Listeners of a KRaft controller: left out of listeners, as there is no such controller here."
-    )
-    controller_quorum_voters: List = setting((), unused=NO_KRAFT, doc="Members of a KRaft quorum.")
-    controller_quorum_bootstrap_servers: List = setting((), unused=NO_KRAFT, doc="Addresses of a KRaft quorum.")
     create_topic_policy_class_name: Class | None = setting(
         None, empty(NO_PLUGINS), doc="Class that checks new topics; must not be set."
     )
@@ -1048,6 +1099,13 @@ class BrokerConfig(Settings):
     )
 
 
+OF_A_MEMBER = frozenset({
+    "process.roles", "log.dir.failure.timeout.ms", "initial.broker.registration.timeout.ms",
+    *(key for key in BrokerConfig.KEYS if key.startswith(("controller.quorum.", "metadata.", "broker.heartbeat.",
+                                                          "broker.session."))),
+})  # fmt: skip
+"""What has an effect where a broker is a member of a metadata quorum's cluster (config/quorum.py)."""
+
 # Keys of Apache's broker for parts that this broker does not have; named once at start, not shown to clients.
 FOREIGN_PREFIXES = (
     "sasl.", "listener.name.", "zookeeper.", "controller.quorum.", "metadata.", "remote.", "rlmm.", "rsm.",
@@ -1056,10 +1114,10 @@ FOREIGN_PREFIXES = (
 )  # fmt: skip
 FOREIGN_KEYS = frozenset((
     "add.partitions.to.txn.retry.backoff.max.ms", "add.partitions.to.txn.retry.backoff.ms",
-    "auto.include.jmx.reporter", "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
+    "auto.include.jmx.reporter",
     "client.quota.callback.class", "config.providers", "cordoned.log.dirs",
     "early.start.listeners", "eligible.leader.replicas.enable",
-    "follower.fetch.last.tiered.offset.enable", "initial.broker.registration.timeout.ms",
+    "follower.fetch.last.tiered.offset.enable",
     "num.replica.alter.log.dirs.threads", "principal.builder.class", "security.providers",
     "server.max.startup.time.ms", "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms",
     "transaction.two.phase.commit.enable", "unclean.leader.election.interval.ms", "unstable.api.versions.enable",

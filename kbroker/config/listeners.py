@@ -62,7 +62,7 @@ def resolve_listeners(config: BrokerConfig) -> Listeners:
     Differs from Kafka: where neither inter.broker.listener.name nor a
     PLAINTEXT listener exists, the first advertised listener serves the brokers, which Kafka refuses.
     """
-    protocols = _protocol_map(config.listener_security_protocol_map)
+    protocols = protocol_map(config.listener_security_protocol_map)
     left_out = {name.upper() for name in config.controller_listener_names}
     bound = _endpoints("listeners", config.listeners, protocols, left_out)
     if config.advertised_listeners is None:
@@ -88,7 +88,8 @@ def listeners_after(before: BrokerConfig, after: BrokerConfig) -> Listeners:
     return then
 
 
-def _protocol_map(text: str) -> dict[str, str]:
+def protocol_map(text: str) -> dict[str, str]:
+    """The security protocol of each listener, by its name. Raises: ConfigError."""
     protocols = {}
     for pair in filter(None, (pair.strip() for pair in text.split(","))):
         name, colon, protocol = (part.strip().upper() for part in pair.partition(":"))
@@ -97,6 +98,11 @@ def _protocol_map(text: str) -> dict[str, str]:
             raise ConfigError([f"listener.security.protocol.map={text}: {pair!r}; allowed: {allowed}"])
         protocols[name] = protocol
     return protocols
+
+
+def listener_names(text: str) -> list[str]:
+    """The names in `listeners`, however its addresses may be written."""
+    return [item.partition("://")[0].strip().upper() for item in text.split(",") if item.strip()]
 
 
 _ENDPOINT = re.compile(r"([^:/]+)://(?:\[([0-9a-zA-Z\-%._:]*)\]|([0-9a-zA-Z\-%._]*)):([0-9]{1,5})")

@@ -207,20 +207,16 @@ def listener_limits(layers: BrokerLayers, listener: str) -> dict[str, int]:
 
 
 def _quorums(config: BrokerConfig) -> list[str]:
-    """A line for each setting by which a broker would be one of several of a metadata quorum.
+    """A line for each setting by which a broker would be a controller, or a member that cannot find its quorum."""
+    if not (config.process_roles or config.controller_quorum_voters or config.controller_quorum_bootstrap_servers):
+        return []
+    from kbroker.config.quorum import quorum_settings, refused_roles  # most brokers have none
 
-    Each of them would start as one that is alone, with a cluster of its own.
-    """
-    why = "for a broker that is alone: others are joined by zookeeper.connect, not by a metadata quorum"
-    roles = config.process_roles
-    lines = []
-    if roles and not {"broker", "controller"} <= set(roles):
-        lines.append(f"process.roles={','.join(roles)}: allowed: broker,controller {why}")
-    members = {
-        "controller.quorum.voters": config.controller_quorum_voters,
-        "controller.quorum.bootstrap.servers": config.controller_quorum_bootstrap_servers,
-    }
-    return lines + [f"{key}={','.join(some)}: allowed: one, {why}" for key, some in members.items() if len(some) > 1]
+    try:
+        quorum_settings(config)
+    except ConfigError as error:
+        return error.lines
+    return refused_roles(config)
 
 
 def resolve_topic(overrides: Mapping[str, str], config: BrokerConfig) -> TopicConfig:
@@ -240,9 +236,12 @@ def resolve_topic(overrides: Mapping[str, str], config: BrokerConfig) -> TopicCo
 def warnings(static: Mapping[str, Given]) -> list[str]:
     """A line for every key that will not do what its writer hopes: unknown, or of a part that is not there."""
     lines = []
+    is_member = "process.roles" in static and static["process.roles"].text.strip() == "broker"
     for key, given in static.items():
         known = BrokerConfig.KEYS.get(key)
-        if known is not None:
+        if not is_member and key in broker.OF_A_MEMBER and known is not None and _differs(known, given.text):
+            lines.append(f"{key}: has no effect: {broker.NO_KRAFT} ({given.where})")
+        elif known is not None:
             if known.unused is not None and _differs(known, given.text):
                 lines.append(f"{key}: has no effect: {known.unused} ({given.where})")
         elif _is_for_a_listener(key, static):

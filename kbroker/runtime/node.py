@@ -147,6 +147,8 @@ class Node:
         self._is_in_cluster = connect is not None and bool(connect.text.strip())
         self.layers = BrokerLayers(static=static, alone={} if self._is_in_cluster else ONE_BROKER)
         self.config: BrokerConfig = resolve_broker(self.layers)
+        if self.config.process_roles == ("broker",):
+            raise StartupError("process.roles=broker: joining the cluster of a metadata quorum is not there yet")
         self.listeners = resolve_listeners(self.config)
         self._limits_of_listeners = limits_of_listeners(self.layers, self.listeners)
         self._sasl = [each.name for each in self.listeners.bound if each.protocol.startswith("SASL_")]

@@ -94,8 +94,8 @@ def test_listeners_that_somebody_says_are_not_derived() -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"KAFKA_PROCESS_ROLES": "broker"}, "process.roles=broker: allowed: broker,controller for a broker that is"),
-        ({"KAFKA_PROCESS_ROLES": "controller"}, "process.roles=controller: allowed: broker,controller for a broker"),
+        ({"KAFKA_PROCESS_ROLES": "broker"}, "node.id=1: allowed: no id of controller.quorum.voters"),
+        ({"KAFKA_PROCESS_ROLES": "controller"}, "process.roles=controller: allowed: broker, or broker,controller for"),
         (
             {"KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:9093,2@b:9093"},
             "controller.quorum.voters=1@a:9093,2@b:9093: allowed: one, for a broker that is alone",
