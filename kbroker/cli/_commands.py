@@ -38,6 +38,7 @@ COMMANDS = {
     "console": ("kbroker.cli.console:console", "Pages for a browser about a cluster."),
     "perf": ("kbroker.cli.perf:perf", "Measure how fast records are written and read."),
     "dump-log": ("kbroker.cli.dump_log:dump_log", "Show what is in the files of a log directory."),
+    "storage": ("kbroker.cli.storage:storage", "Format the log directories of a member of a KRaft cluster."),
     "metadata": ("kbroker.cli.metadata:metadata", "Check the metadata of a broker, or rebuild it."),
     "verify-log": ("kbroker.cli.verify_log:verify_log", "Check every file of a log directory."),
     "log": ("kbroker.cli.log:log", "Say what compaction would save in a partition."),
