@@ -530,7 +530,7 @@ def may_abort(plan: AppendPlan, producers: Producers) -> bool:
     """Whether a plan has a marker that aborts what its producer may have open."""
     at = 0
     for header, _base_offset, _timestamp in plan.batches:
-        if header[ATTRIBUTES] & CONTROL and header[COUNT] > 0:
+        if header[ATTRIBUTES] & CONTROL and header[COUNT] > 0 and header[PRODUCER_ID] >= 0:  # else it is a quorum's
             entry = producers.get(header[PRODUCER_ID])
             has_begun = len(plan.batches) > 1 or (entry is not None and entry.txn_first_offset >= 0)
             if has_begun and not marker_of(memoryview(plan.buffers[0])[at:], header).is_commit:

@@ -7,6 +7,9 @@ import pytest
 from kbroker.log.append import UnexpectedOffsetError
 from kbroker.log.config import LogConfig
 from protocol.errors import ErrorCode
+from protocol.records import Record
+from protocol.records.content import build_batch
+from protocol.records.control_records import ControlType, pack_key
 from tests.log.cleaning import Compacted
 from tests.log.worlds import (
     FOLDER,
@@ -105,3 +108,11 @@ def test_a_follower_goes_on_behind_a_gap_that_no_segment_can_span() -> None:
     log.append_as_follower(copy_of(batch(base_offset=0, epoch=0)), NOW)
     log.append_as_follower(copy_of(batch(base_offset=far, epoch=0)), NOW)
     assert ([each.base_offset for each in log.segments], all_offsets(log)) == ([0, far], [0, far])
+
+
+def test_a_follower_takes_what_a_quorum_says_of_itself() -> None:
+    """A leader change is a control batch of no producer: it ends no transaction."""
+    log = open_at(new_disk())
+    change = Record(1, NOW, pack_key(ControlType.LEADER_CHANGE), b"\0\0")
+    log.append_as_follower(copy_of(batch(epoch=0), build_batch([change], leader_epoch=1, control=True)), NOW)
+    assert log.log_end_offset == 2
