@@ -8,7 +8,7 @@ compacted: the last record of a key is the state. Each key and value has its ver
 
 A control record is part of a control batch, never shown to consumers. Its key is a ControlRecordTypeSchema; an
 EndTxnMarker as the value ends a transaction in one partition. LeaderChangeMessage opens each epoch of a metadata
-quorum; this broker never writes it, but may meet it in a log.
+quorum, written by its leader; what else a quorum writes of itself is in quorum.py.
 
 Written and read by the coordinators and the log, in the formats of Apache Kafka, so that either broker loads what the
 other wrote.
@@ -195,7 +195,7 @@ class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
       1  voter_directory_id (KIP-853)
     """
 
-    version: Int16  # of this very message; 0 in every Kafka up to 4.3
+    version: Int16  # of this very message; 1 where voters are records of the log
     leader_id: Int32  # node id
     voters: Array[Voter]  # the quorum of this epoch
     granting_voters: Array[Voter]  # those who voted for the leader

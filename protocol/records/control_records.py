@@ -1,18 +1,22 @@
 """Control records: the ends of transactions, and what quorums write into their log; never handed to consumers.
 
-Written by the transaction coordinator's markers (WriteTxnMarkers) and read on append, in recovery and by the cleaner.
-A control batch holds one such record, with attribute bit 5 set. Its key tells what it is:
+Written by the transaction coordinator's markers (WriteTxnMarkers) and read on append, in recovery and by the cleaner;
+those of a metadata quorum are read by its observers and written into snapshots. A control batch has attribute bit 5
+set; one of a marker holds that marker alone. The key of a record tells what it is:
 
     key    int16 version (0), int16 type
     value  abort, commit: int16 version (0), int32 coordinator_epoch
-           leader change: a LeaderChangeMessage
+           types 2 to 6: a message of a quorum (`_QUORUM`), whose first field is its version, an int16
 
-Later versions only add fields at the end, so a newer version is read as the newest known. Source: KIP-98, KIP-595.
+Later versions only add fields at the end, so a newer version is read as the newest known. Source: KIP-98, KIP-595,
+KIP-630, KIP-853.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
+from importlib import import_module
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -24,7 +28,7 @@ from protocol.records.batch import CONTROL, LENGTH_OVERHEAD, NO_LEADER_EPOCH, TR
 from protocol.records.content import build_batch, build_plain
 
 if TYPE_CHECKING:
-    from protocol.messages.stored import LeaderChangeMessage
+    from protocol.message import Message
 
 _KEY = Struct(">hh")
 _MARKER = Struct(">hi")
@@ -114,21 +118,44 @@ def build_marker_batch(
     return batch
 
 
-def parse_leader_change(record: Record) -> LeaderChangeMessage:
-    """Who leads the quorum now. Raises: RecordError if the record is of another type; DecodeError for its value."""
-    from protocol.messages.stored import LeaderChangeMessage
+def parse_quorum_record(record: Record) -> Message | None:
+    """What a quorum wrote: a message of `_QUORUM`, None if its type is that of a later Kafka.
 
-    if parse_key(record.key) is not ControlType.LEADER_CHANGE or record.value is None:
-        raise _invalid("not a leader change")
-    return LeaderChangeMessage.decode(record.value, min(max(int.from_bytes(record.value[:2], "big"), 0), 1))
+    Raises: RecordError, INVALID_RECORD for the marker of a transaction, or a null or short key or value; DecodeError.
+    """
+    control_type = parse_key(record.key)
+    if control_type is ControlType.UNKNOWN:
+        return None
+    named = _QUORUM.get(control_type)
+    if named is None or record.value is None or len(record.value) < 2:
+        value = "no value" if record.value is None else f"a value of {len(record.value)} bytes"
+        raise _invalid(f"a control record of type {control_type.name} with {value} is none of a quorum")
+    cls = _message(named)
+    version = min(max(int.from_bytes(record.value[:2], "big", signed=True), 0), cls.versions[1])
+    return cls.decode(record.value, version)
 
 
-def build_leader_change_batch(
-    message: LeaderChangeMessage, *, timestamp: int, offset: int, leader_epoch: int
-) -> bytearray:
-    """The control batch by which a quorum's new leader opens its epoch. timestamp: ms."""
-    record = Record(offset, timestamp, pack_key(ControlType.LEADER_CHANGE), message.encode(message.version))
-    return build_batch([record], leader_epoch=leader_epoch, control=True)
+def build_quorum_batch(messages: Sequence[Message], *, timestamp: int, offset: int, leader_epoch: int) -> bytearray:
+    """The control batch of these messages of a quorum, each in the version that it has as its field.
+
+    timestamp: ms, of all. offset: of the first.
+    """
+    records = [
+        Record(offset + at, timestamp, pack_key(_TYPE_OF[type(message).__name__]), message.encode(_version_of(message)))
+        for at, message in enumerate(messages)
+    ]
+    return build_batch(records, leader_epoch=leader_epoch, control=True)
+
+
+def _version_of(message: Message) -> int:
+    version: int = message.version  # type: ignore[attr-defined]  # all of _QUORUM have it
+    return version
+
+
+def _message(named: tuple[str, str]) -> type[Message]:
+    module, name = named
+    found: type[Message] = getattr(import_module(f"protocol.messages.{module}"), name)
+    return found
 
 
 def _invalid(reason: str) -> RecordError:
@@ -136,3 +163,11 @@ def _invalid(reason: str) -> RecordError:
 
 
 _NUMBERS = frozenset(ControlType) - {ControlType.UNKNOWN}
+_QUORUM = {  # the file under protocol/messages and the class, which most brokers never import
+    ControlType.LEADER_CHANGE: ("stored", "LeaderChangeMessage"),
+    ControlType.SNAPSHOT_HEADER: ("quorum", "SnapshotHeaderRecord"),
+    ControlType.SNAPSHOT_FOOTER: ("quorum", "SnapshotFooterRecord"),
+    ControlType.KRAFT_VERSION: ("quorum", "KRaftVersionRecord"),
+    ControlType.KRAFT_VOTERS: ("quorum", "VotersRecord"),
+}
+_TYPE_OF = {name: control_type for control_type, (_, name) in _QUORUM.items()}

@@ -68,7 +68,11 @@ def test_control_plane_is_what_clients_never_send() -> None:
         "ControlledShutdown",
         "AlterPartition",
         "Envelope",
+        "FetchSnapshot",
+        "BrokerRegistration",
+        "BrokerHeartbeat",
         "AllocateProducerIds",
+        "AssignReplicasToDirs",
     ]
 
 

@@ -52,6 +52,7 @@ public final class Judge {
     static final HexFormat HEX = HexFormat.of();
     private static final String[] PACKAGES = {
         "org/apache/kafka/common/message/",
+        "org/apache/kafka/common/metadata/",
         "org/apache/kafka/coordinator/group/generated/",
         "org/apache/kafka/coordinator/transaction/generated/",
         "org/apache/kafka/coordinator/share/generated/",
