@@ -268,7 +268,7 @@ class StorePlane:
             LogDirectoryFailed: self._log_directory_failed,
             LogTruncated: lambda fact, now_ms: self.control_requests.log_settled(),
             RoleChanged: lambda fact, now_ms: self.control_requests.log_settled(),  # perhaps it has no log any more
-            CutsEnded: lambda fact, now_ms: self.control_requests.go_on(),
+            CutsEnded: lambda fact, now_ms: self.control_requests.resume(),
             EndpointsChanged: self._advertise,
             SettingsChanged: lambda fact, now_ms: self.controller.put(UncleanElectionsDue()),
         }

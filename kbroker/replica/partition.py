@@ -174,7 +174,7 @@ class Partition:
             return False
         others = (each for each in state.replicas if each != self.broker_id)
         self.followers = {each: self.followers.get(each) or Follower(each) for each in others}
-        self._look_who_is_in_sync()
+        self._check_followers_known()
         return self.log is not None and self.advance_high_watermark()
 
     def resign(self) -> None:
