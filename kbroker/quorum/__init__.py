@@ -1,0 +1,1 @@
+"""The cluster of a metadata quorum (KRaft), as a member without a vote sees it: its log, its image, its controllers."""
