@@ -133,9 +133,13 @@ def test_our_tool_shows_apaches_files_as_apaches_does(apache_directory: Path, fl
 
 @pytest.mark.parametrize(
     ("topic", "flag"),
-    [("__consumer_offsets", "--offsets-decoder"), ("__transaction_state", "--transaction-log-decoder")],
+    [
+        ("__consumer_offsets", "--offsets-decoder"),
+        ("__transaction_state", "--transaction-log-decoder"),
+        ("__cluster_metadata", "--cluster-metadata-decoder"),
+    ],
 )
-def test_coordinators_records_are_shown_as_apaches_tool_shows_them(
+def test_records_that_brokers_keep_are_shown_as_apaches_tool_shows_them(
     apache_directory: Path, topic: str, flag: str
 ) -> None:
     path = str(apache_directory / f"{topic}-0" / "00000000000000000000.log")

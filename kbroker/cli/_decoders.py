@@ -1,13 +1,13 @@
-"""How `dump-log` shows keys and values: as text or numbers, or as what the coordinators keep in their topics.
+"""How `dump-log` shows keys and values: as text or numbers, or as what brokers and controllers keep in their topics.
 
-Called by dump_log only. What a coordinator's record means is JSON with Kafka's own field names, as Apache's tool shows
-it: `{"type":"1","data":{...}}` for a key, `{"version":"3","data":{...}}` for a value.
+Called by dump_log only. What such a record means is JSON with Kafka's own field names, as Apache's tool shows it:
+`{"type":"1","data":{...}}` for a coordinator's key, `{"version":"3","data":{...}}` for its value, and of a metadata
+quorum's log `{"type":"TOPIC_RECORD","version":0,"data":{...}}`.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,12 +15,11 @@ from typing import Any
 import click
 
 from kbroker.broker.coordinator_types import GROUP, TRANSACTION
-from kbroker.log.checkpoints import format_uuid
 from kbroker.log.tools.dump import Decoder
-from protocol.message import DecodeError, Message, Struct
+from kbroker.log.tools.message_json import as_json, json_line
+from protocol.message import DecodeError, Message
 from protocol.messages import embedded, stored
 from protocol.records import Record
-from protocol.schema import FieldType, fields_at
 
 Decode = Callable[[bytes], str]
 
@@ -48,12 +47,14 @@ DECODERS: dict[str, Decode] = {
 _APACHE = {"StringDecoder": "string", "IntegerDecoder": "integer", "LongDecoder": "long", "DefaultDecoder": "hex"}
 
 
-def decoder_for(*, offsets: bool, transactions: bool, key: str | None, value: str | None) -> Decoder:
+def decoder_for(*, offsets: bool, transactions: bool, metadata: bool, key: str | None, value: str | None) -> Decoder:
     """What the flags ask for. Raises click.UsageError for a decoder that we do not have."""
     if offsets:
         return decode_group_record
     if transactions:
         return decode_transaction_record
+    if metadata:
+        return decode_metadata_record
     of_key, of_value = _named(key), _named(value)
 
     def decode(record: Record) -> tuple[str | None, str | None]:
@@ -83,6 +84,18 @@ def decode_transaction_record(record: Record) -> tuple[str | None, str | None]:
     return _decode_stored(record, TRANSACTION.records())
 
 
+def decode_metadata_record(record: Record) -> tuple[str | None, str | None]:
+    """A record of __cluster_metadata, or of a snapshot of it."""
+    from protocol.messages.metadata_records import decode_record
+
+    try:
+        found, version = decode_record(record.value)
+    except DecodeError as error:
+        return None, f"Error at {record.offset}, skipping. {error}"
+    name = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(found).__name__).upper()
+    return None, json_line({"type": name, "version": version, "data": as_json(found, version)})
+
+
 def _decode_stored(
     record: Record, kinds: Mapping[int, tuple[type[Message], type[Message]]]
 ) -> tuple[str | None, str | None]:
@@ -91,7 +104,7 @@ def _decode_stored(
         if kind not in kinds:
             return f"Unknown record type {kind} at offset {record.offset}, skipping.", None
         of_key, of_value = kinds[kind]
-        key = _json({"type": str(kind), "data": as_json(stored.decode_versioned(of_key, record.key or b""), kind)})
+        key = json_line({"type": str(kind), "data": as_json(stored.decode_versioned(of_key, record.key or b""), kind)})
         if record.value is None:
             return key, "<DELETE>"
         version = stored.version_of(record.value)
@@ -102,7 +115,7 @@ def _decode_stored(
         for member in data["members"]:
             _open_embedded(member, "subscription", embedded.ConsumerProtocolSubscription)
             _open_embedded(member, "assignment", embedded.ConsumerProtocolAssignment)
-    return key, _json({"version": str(version), "data": data})
+    return key, json_line({"version": str(version), "data": data})
 
 
 def _open_embedded(member: dict[str, Any], name: str, kind: type[Message]) -> None:
@@ -113,36 +126,3 @@ def _open_embedded(member: dict[str, Any], name: str, kind: type[Message]) -> No
         member[name] = as_json(stored.decode_versioned(kind, data, newer_as_newest=True), version)
     except DecodeError:
         return
-
-
-def as_json(value: Struct, version: int) -> dict[str, Any]:
-    """A message as Kafka's JSON converters show it: camelCase names, bytes in base64, tagged fields if they are set."""
-    found = {}
-    for field in fields_at(type(value), version):
-        item = getattr(value, field.name)
-        if field.tag is None or item != field.default_value():
-            found[_camel_case(field.name)] = _plain(item, field.type, version)
-    return found
-
-
-def _plain(value: Any, kind: FieldType, version: int) -> Any:
-    if value is None:
-        return None
-    if kind.kind == "array":
-        assert kind.element is not None
-        return [_plain(item, kind.element, version) for item in value]
-    if kind.kind == "struct":
-        return as_json(value, version)
-    if kind.kind == "uuid":
-        return format_uuid(value)
-    if kind.kind in ("bytes", "records"):
-        return base64.b64encode(bytes(value)).decode()
-    return value
-
-
-def _camel_case(name: str) -> str:
-    return re.sub("_([a-z0-9])", lambda found: found[1].upper(), name)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -23,6 +23,9 @@ from kbroker.log.tools.dump import MAX_BYTES, DumpOptions, Fault, Line, Said, Va
 from kbroker.runtime.files import SystemDisk
 
 _OPTIONAL = frozenset({"deleteHorizonMs", "currentTxnFirstOffset"})  # Apache's tool shows these as Java's OptionalLong
+_WITHOUT_COLON = frozenset(
+    {"SnapshotHeader", "SnapshotFooter", "KRaftVersion", "KRaftVoters"}
+)  # as Apache's tool has it
 _TIME_TYPES = frozenset({"NoTimestampType", "CreateTime", "LogAppendTime"})
 
 
@@ -38,7 +41,7 @@ _TIME_TYPES = frozenset({"NoTimestampType", "CreateTime", "LogAppendTime"})
 @click.option("--max-bytes", type=Number(0, MAX_BYTES), default=MAX_BYTES, metavar="BYTES", help="Of each .log.")
 @click.option("--offsets-decoder", is_flag=True, help="Read records as those of __consumer_offsets.")
 @click.option("--transaction-log-decoder", is_flag=True, help="Read records as those of __transaction_state.")
-@click.option("--cluster-metadata-decoder", is_flag=True, help="Not supported: this broker keeps no such records.")
+@click.option("--cluster-metadata-decoder", is_flag=True, help="Read records as those of __cluster_metadata.")
 @click.option("--remote-log-metadata-decoder", is_flag=True, help="Not supported: this broker keeps no such records.")
 @click.option("--share-group-state-decoder", is_flag=True, help="Not supported: this broker keeps no such records.")
 @click.option("--key-decoder-class", metavar="NAME", help=f"One of {', '.join(DECODERS)}, or Apache's class name.")
@@ -68,18 +71,24 @@ def dump_log(
     A folder stands for all the files in it. Exit code: 0 all well, 1 something in a file is wrong, 2 a file could not
     be read.
     """
-    if cluster_metadata_decoder or remote_log_metadata_decoder or share_group_state_decoder:
-        raise click.UsageError("records of cluster metadata, tiered storage and share groups are not supported")
+    if remote_log_metadata_decoder or share_group_state_decoder:
+        raise click.UsageError("records of tiered storage and share groups are not supported")
     wanted = [*paths, *(path for group in files for path in group.split(",") if path)]
     if not wanted:
         raise click.UsageError("no files: name some, or give --files")
     decoder = decoder_for(
-        offsets=offsets_decoder, transactions=transaction_log_decoder, key=key_decoder_class, value=value_decoder_class
+        offsets=offsets_decoder,
+        transactions=transaction_log_decoder,
+        metadata=cluster_metadata_decoder,
+        key=key_decoder_class,
+        value=value_decoder_class,
     )
-    decodes = offsets_decoder or transaction_log_decoder or key_decoder_class or value_decoder_class
+    decodes = any(
+        (offsets_decoder, transaction_log_decoder, cluster_metadata_decoder, key_decoder_class, value_decoder_class)
+    )
     options = DumpOptions(
-        deep_iteration=deep_iteration or print_data_log or bool(decodes),
-        print_data=print_data_log or bool(decodes),
+        deep_iteration=deep_iteration or print_data_log or decodes,
+        print_data=print_data_log or decodes,
         skip_record_metadata=skip_record_metadata,
         index_sanity_only=index_sanity_check,
         verify_only=verify_index_only,
@@ -164,7 +173,10 @@ def _expanded(path: str) -> Iterator[str]:
 
 def _text(line: Line) -> str:
     """As Apache's tool writes it: names and values with a colon between, records behind a bar."""
-    parts = [f"{name}: {_shown(name, value)}" for name, value in line.fields.items()]
+    parts = [
+        f"{name} {value}" if name in _WITHOUT_COLON else f"{name}: {_shown(name, value)}"
+        for name, value in line.fields.items()
+    ]
     text = " ".join(parts)
     return f"| {text}" if line.kind == "record" and parts else text
 

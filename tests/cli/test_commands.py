@@ -71,7 +71,7 @@ def test_without_a_command_the_overview_is_shown(capsys: Captured) -> None:
         (["dump-log"], "kbroker: no files: name some, or give --files"),
         (["dump-log", "--nonsense", "x"], "kbroker: No such option"),
         (["dump-log", "--max-bytes", "x", "y"], "kbroker: Invalid value for '--max-bytes'"),
-        (["dump-log", "--cluster-metadata-decoder", "x"], "kbroker: records of cluster metadata"),
+        (["dump-log", "--share-group-state-decoder", "x"], "kbroker: records of tiered storage"),
         (["dump-log", "--value-decoder-class", "my.Own", "x"], "kbroker: there is no decoder 'my.Own'"),
         (["start", "--nonsense"], "kbroker: No such option"),
         (["start", "--port", "65536"], "kbroker: Invalid value for '--port': 65536 is not in the range 0<=x<=65535."),

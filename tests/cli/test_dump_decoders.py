@@ -7,19 +7,25 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import run
+from kbroker.quorum.snapshots import SnapshotHead, snapshot_batches
 from protocol.message import Message
+from protocol.messages.metadata_records import BrokerEndpoint, RegisterBrokerRecord, TopicRecord, encode_record
+from protocol.messages.quorum import VotersRecord
 from protocol.messages.stored import (
     GroupMetadataKey,
     GroupMetadataValue,
+    LeaderChangeMessage,
     OffsetCommitKey,
     OffsetCommitValue,
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,
+    Voter,
     encode_versioned,
 )
 from protocol.records import Record, legacy
 from protocol.records.content import build_batch
+from protocol.records.control_records import build_quorum_batch
 
 Captured = pytest.CaptureFixture[str]
 FIRST = "00000000000000000000.log"
@@ -98,3 +104,45 @@ def test_what_is_stored_in_old_messages_is_shown(tmp_path: Path, capsys: Capture
     assert '"group":"billing"' in shown
     assert '"offset":42,' in shown
     assert deleted.endswith("payload: <DELETE>")
+
+
+def test_a_metadata_log_is_shown_as_what_it_says(tmp_path: Path, capsys: Captured) -> None:
+    topic = encode_record(TopicRecord(name="orders", topic_id=bytes(15) + b"\1"), 0)
+    registration = RegisterBrokerRecord(
+        broker_id=1,
+        incarnation_id=bytes(16),
+        broker_epoch=5,
+        end_points=[BrokerEndpoint(name="PLAINTEXT", host="here", port=9092, security_protocol=0)],
+        features=[],
+        rack=None,
+        log_dirs=[bytes(15) + b"\2"],
+    )
+    values = [topic, encode_record(registration, 3), b"\1\x7f\0"]
+    records = [Record(1 + at, 0, None, value) for at, value in enumerate(values)]
+    change = LeaderChangeMessage(version=0, leader_id=3000, voters=[Voter(voter_id=3000)], granting_voters=[])
+    leader = build_quorum_batch([change], timestamp=0, offset=0, leader_epoch=1)
+    (tmp_path / FIRST).write_bytes(leader + build_batch(records))
+    assert run(["dump-log", "--cluster-metadata-decoder", "--skip-record-metadata", str(tmp_path / FIRST)]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")] == [
+        '| payload: {"type":"TOPIC_RECORD","version":0,"data":{"name":"orders","topicId":"AAAAAAAAAAAAAAAAAAAAAQ"}}',
+        '| payload: {"type":"REGISTER_BROKER_RECORD","version":3,"data":{"brokerId":1,"isMigratingZkBroker":false,'
+        '"incarnationId":"AAAAAAAAAAAAAAAAAAAAAA","brokerEpoch":5,"endPoints":[{"name":"PLAINTEXT","host":"here",'
+        '"port":9092,"securityProtocol":0}],"features":[],"rack":null,"fenced":true,"inControlledShutdown":false,'
+        '"logDirs":["AAAAAAAAAAAAAAAAAAAAAg"]}}',
+        "| payload: Error at 3, skipping. type: 127 of a metadata record, in version 0, is not known",
+    ]
+
+
+def test_the_records_that_a_quorum_writes_of_itself_are_shown(tmp_path: Path, capsys: Captured) -> None:
+    head = SnapshotHead(epoch=3, last_timestamp=99, kraft_version=1, voters=VotersRecord(version=0, voters=[]))
+    name = "00000000000000000042-0000000003.checkpoint"
+    (tmp_path / name).write_bytes(b"".join(snapshot_batches(head, [], 5)))
+    assert run(["dump-log", "--cluster-metadata-decoder", str(tmp_path / name)]) == 0
+    shown = capsys.readouterr().out
+    assert "Snapshot end offset: 42, epoch: 3\n" in shown
+    assert [line.partition("headerKeys: [] ")[2] for line in shown.splitlines() if line.startswith("|")] == [
+        'SnapshotHeader {"version":0,"lastContainedLogTimestamp":99}',
+        'KRaftVersion {"version":0,"kRaftVersion":1}',
+        'KRaftVoters {"version":0,"voters":[]}',
+        'SnapshotFooter {"version":0}',
+    ]

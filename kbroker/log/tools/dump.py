@@ -29,13 +29,15 @@ from kbroker.log.metaproperties import parse_meta_properties
 from kbroker.log.names import CLEAN_SHUTDOWN, LEADER_EPOCHS, META_PROPERTIES, OFFSET_CHECKPOINTS, PARTITION_METADATA
 from kbroker.log.producer_state import NONE, parse_snapshot
 from kbroker.log.scan import headers
+from kbroker.log.tools.message_json import as_json, json_line
 from kbroker.log.tools.walk import Batch, batches, why_not
 from kbroker.ports import Disk, File
+from protocol.message import DecodeError
 from protocol.namedtuple import NamedTuple
 from protocol.records import Record, RecordError, legacy
 from protocol.records.batch import LARGEST_SEQUENCE, MAGIC, NO_SEQUENCE, HeaderTuple, last_offset_of, size_of
 from protocol.records.compression import codec_of
-from protocol.records.control_records import ControlType, parse_key, parse_marker
+from protocol.records.control_records import ControlType, parse_key, parse_marker, parse_quorum_record
 
 Value = int | str | bool | None | list[str]
 
@@ -254,14 +256,30 @@ def _legacy_checksums(batch: Batch) -> list[int]:
     return [each.crc for each in legacy.inner_messages(batch.data, message)] if message.codec_id else [message.crc]
 
 
+_QUORUM_TITLES = {
+    ControlType.LEADER_CHANGE: "LeaderChange",
+    ControlType.SNAPSHOT_HEADER: "SnapshotHeader",
+    ControlType.SNAPSHOT_FOOTER: "SnapshotFooter",
+    ControlType.KRAFT_VERSION: "KRaftVersion",
+    ControlType.KRAFT_VOTERS: "KRaftVoters",
+}
+"""Control records of a quorum, as Apache's tool calls them."""
+
+
 def _control_fields(record: Record) -> dict[str, Value]:
     try:
         kind = parse_key(record.key)
         if kind in (ControlType.ABORT, ControlType.COMMIT):
             marker = parse_marker(record)
             return {"endTxnMarker": marker.control_type.name, "coordinatorEpoch": marker.coordinator_epoch}
+        message = parse_quorum_record(record)
+        if message is not None:
+            version = min(int.from_bytes((record.value or b"")[:2], "big"), type(message).versions[1])
+            return {_QUORUM_TITLES[kind]: json_line(as_json(message, version))}
     except RecordError as error:
         return {"broken": error.message}
+    except DecodeError as error:
+        return {"broken": str(error)}
     number = int.from_bytes((record.key or b"")[2:4], "big", signed=True)
     return {"controlType": f"{kind.name}({number})"}
 
