@@ -1,0 +1,1 @@
+"""Tests of kbroker/quorum, and of the parts of a broker that follow a quorum."""
