@@ -7,7 +7,7 @@ Without delegation.token.secret.key: DELEGATION_TOKEN_AUTH_DISABLED. The tokens 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.api.configs import AwaitStore
 from kbroker.api.routes import Route
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kbroker.api.call import Call, Result
-    from kbroker.broker.delegation_tokens import DelegationTokens, Token
+    from kbroker.broker.delegation_tokens import DelegationTokens, Token, Tokens
 
 USER = "User"
 
@@ -41,7 +41,7 @@ def create(request: CreateDelegationTokenRequest, call: Call) -> Result:
     requester = call.session.principal
     name = request.owner_principal_name
     owner = Principal(request.owner_principal_type or USER, name) if name else requester
-    _check_session(call)
+    check_session(call)
     if owner != requester:
         need = Operation.CREATE_TOKENS, ResourceType.USER, str(owner)
         if not call.broker.auth_helper.allows(call.session, *need):
@@ -75,14 +75,14 @@ def _created(token: Token, tokens: DelegationTokens) -> CreateDelegationTokenRes
 
 def renew(request: RenewDelegationTokenRequest, call: Call) -> Result:
     """Put off a token's end."""
-    _check_session(call)
+    check_session(call)
     pending = _tokens(call).renew(bytes(request.hmac), call.session.principal, request.renew_period_ms)
     return _ends_then(pending, RenewDelegationTokenResponse, call)
 
 
 def expire(request: ExpireDelegationTokenRequest, call: Call) -> Result:
     """Have a token end."""
-    _check_session(call)
+    check_session(call)
     pending = _tokens(call).expire(bytes(request.hmac), call.session.principal, request.expiry_time_period_ms)
     return _ends_then(pending, ExpireDelegationTokenResponse, call)
 
@@ -100,8 +100,8 @@ def _ends_then(
 
 def describe(request: DescribeDelegationTokenRequest, call: Call) -> DescribeDelegationTokenResponse:
     """Tell the tokens that concern the sender, and those that rules let it see."""
-    _check_session(call)
-    tokens, session, helper = _tokens(call), call.session, call.broker.auth_helper
+    check_session(call)
+    tokens, session, helper = check_enabled(call), call.session, call.broker.auth_helper
     owners = None
     if request.owners is not None:
         owners = [Principal(each.principal_type, each.principal_name) for each in request.owners]
@@ -119,7 +119,7 @@ def describe(request: DescribeDelegationTokenRequest, call: Call) -> DescribeDel
     return DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=told)
 
 
-def _described(token: Token, tokens: DelegationTokens) -> DescribedDelegationToken:
+def _described(token: Token, tokens: Tokens) -> DescribedDelegationToken:
     return DescribedDelegationToken(
         principal_type=token.owner.type,
         principal_name=token.owner.name,
@@ -140,7 +140,7 @@ def _described(token: Token, tokens: DelegationTokens) -> DescribedDelegationTok
 # -- common to them
 
 
-def _check_session(call: Call) -> None:
+def check_session(call: Call) -> None:
     """Raises: KafkaError where tokens are not handed out."""
     session = call.session
     is_one_way = session.security_protocol == "SSL" and session.principal == ANONYMOUS
@@ -148,11 +148,17 @@ def _check_session(call: Call) -> None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
-def _tokens(call: Call) -> DelegationTokens:
+def check_enabled(call: Call) -> Tokens:
+    """Raises: KafkaError where there are none, for want of a key."""
     tokens = call.broker.delegation_tokens
     if tokens is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     return tokens
+
+
+def _tokens(call: Call) -> DelegationTokens:
+    """Those of a metadata store, which are changed here."""
+    return cast("DelegationTokens", check_enabled(call))
 
 
 def _later(pending: Any, done: Callable[[Any], Any], failed: Callable[[ErrorCode], Any], call: Call) -> Result:

@@ -22,7 +22,7 @@ from kbroker.api.authorization import cluster
 from kbroker.api.call import HANGUP
 from kbroker.api.configs import AwaitStore
 from kbroker.api.routes import Route
-from kbroker.broker.acl_authorizer import AclAuthorizer
+from kbroker.broker.acl_authorizer import AclAuthorizer, RulesAuthorizer
 from kbroker.broker.acls import (
     OPERATION_NAMES,
     Filter,
@@ -63,6 +63,7 @@ TOO_NEW = "TWO_PHASE_COMMIT needs transaction.version to be finalized: older bro
 
 
 def _authorizer(call: Call) -> AclAuthorizer | None:
+    """The one that changes rules; in a cluster with a quorum such requests are passed on."""
     authorizer = call.broker.auth_helper.authorizer
     return authorizer if isinstance(authorizer, AclAuthorizer) else None
 
@@ -72,8 +73,8 @@ def _authorizer(call: Call) -> AclAuthorizer | None:
 
 def describe_acls(request: DescribeAclsRequest, call: Call) -> Result:
     """The rules that a filter means, by pattern."""
-    authorizer = _authorizer(call)
-    if authorizer is None:
+    authorizer = call.broker.auth_helper.authorizer
+    if not isinstance(authorizer, RulesAuthorizer):
         return _refuse_describe(request, DISABLED, "No Authorizer is configured on the broker", call.version)
     if _is_unknown(request):
         return HANGUP

@@ -104,19 +104,14 @@ class Decisions(Grants):
         self.writable.clear()
 
 
-class AclAuthorizer:
-    """An `Authorizer` with rules. start: runs a procedure on the store, as an admin request."""
+class RulesAuthorizer:
+    """An `Authorizer` with rules, wherever they come from."""
 
     has_rules = True
 
-    def __init__(self, config: BrokerConfig, steps: Steps, scheduler: Scheduler, start: Start) -> None:
+    def __init__(self, config: BrokerConfig) -> None:
         self.rules = Rules(super_users(config.super_users), is_open=config.allow_everyone_if_no_acl_found)
-        self._start = start
         self._decisions: dict[tuple[Principal, str], Decisions] = {}
-        self._put: set[Pattern] = set()  # since all rules were last listed
-        self._notices = [
-            Notices(path, steps, scheduler, self._handle_changes) for path in (ACL_CHANGES, PREFIXED_ACL_CHANGES)
-        ]
 
     # -- deciding
 
@@ -162,6 +157,26 @@ class AclAuthorizer:
             each.end()
         self._decisions = {}
 
+    def put(self, pattern: Pattern, rules: frozenset[Rule]) -> None:
+        """The rules of a pattern are these now."""
+        if self.rules.by_pattern.get(pattern, frozenset()) == rules:
+            return
+        self.rules.put(pattern, rules)
+        self._forget_decisions()
+        log.info("access rules of %s: %d", pattern, len(rules))
+
+
+class AclAuthorizer(RulesAuthorizer):
+    """With the rules of a metadata store. start: runs a procedure on it, as an admin request."""
+
+    def __init__(self, config: BrokerConfig, steps: Steps, scheduler: Scheduler, start: Start) -> None:
+        super().__init__(config)
+        self._start = start
+        self._put: set[Pattern] = set()  # since all rules were last listed
+        self._notices = [
+            Notices(path, steps, scheduler, self._handle_changes) for path in (ACL_CHANGES, PREFIXED_ACL_CHANGES)
+        ]
+
     # -- the image
 
     def begin(self, now_ms: int) -> Procedure[None]:
@@ -194,11 +209,7 @@ class AclAuthorizer:
 
     def _set(self, pattern: Pattern, rules: frozenset[Rule]) -> None:
         self._put.add(pattern)
-        if self.rules.by_pattern.get(pattern, frozenset()) == rules:
-            return
-        self.rules.put(pattern, rules)
-        self._forget_decisions()
-        log.info("access rules of %s: %d", pattern, len(rules))
+        self.put(pattern, rules)
 
     # -- changing rules
 

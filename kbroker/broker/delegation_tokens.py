@@ -77,22 +77,59 @@ class Token(NamedTuple):
         return self.expires_ms < wall_ms or self.most_ms < wall_ms
 
 
-class DelegationTokens:
-    """An image of the metadata store's tokens. config: delegation.token.*, with a secret key."""
+class Tokens:
+    """The tokens of a cluster, wherever they come from. config: delegation.token.*, with a secret key."""
 
-    def __init__(
-        self, config: BrokerConfig, steps: Steps, scheduler: Scheduler, start: Start, clock: Clock, random: Random
-    ) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock, random: Random) -> None:
         assert config.delegation_token_secret_key, "there is no key"
         self.tokens: dict[str, Token] = {}
         self._key = config.delegation_token_secret_key.encode()
-        self._config = config
-        self._steps = steps
-        self._start = start
         self._clock = clock
         self._random = random
         self._by_secret: dict[bytes, str] = {}
         self._credentials: dict[tuple[str, str], Credential] = {}  # by mechanism and id, of those that have logged in
+
+    def put(self, token_id: str, token: Token | None) -> None:
+        """A token is this now, or gone."""
+        if token is None:
+            if self.tokens.pop(token_id, None) is not None:
+                del self._by_secret[self.secret(token_id)]
+            for mechanism in HASHES:
+                self._credentials.pop((mechanism, token_id), None)
+        else:
+            self.tokens[token_id] = token
+            self._by_secret[self.secret(token_id)] = token_id
+
+    # -- logging in
+
+    def secret(self, token_id: str) -> bytes:
+        """The secret of a token."""
+        return hmac.digest(self._key, token_id.encode(), "sha512")
+
+    def credential(self, mechanism: str, token_id: str) -> Credential | None:
+        """What a login by a token is checked with; takes milliseconds the first time."""
+        token = self.tokens.get(token_id)
+        if token is None or token.is_over(self._clock.wall_ms()):
+            return None
+        found = self._credentials.get((mechanism, token_id))
+        if found is None:
+            password = base64.b64encode(self.secret(token_id))
+            found = make_credential(mechanism, password, self._random.token(SALT_BYTES), LEAST_ITERATIONS)
+            self._credentials[mechanism, token_id] = found
+        expires_ms = min(token.expires_ms, token.most_ms)
+        return found._replace(expires_ms=expires_ms, owner=token.owner.name)
+
+
+class DelegationTokens(Tokens):
+    """An image of the metadata store's tokens."""
+
+    def __init__(
+        self, config: BrokerConfig, steps: Steps, scheduler: Scheduler, start: Start, clock: Clock, random: Random
+    ) -> None:
+        super().__init__(config, clock, random)
+        self._config = config
+        self._steps = steps
+        self._start = start
         self._notices = Notices(TOKEN_CHANGES, steps, scheduler, self._handle_changes)
         self._check = scheduler.alarm(self._remove_old)
 
@@ -120,17 +157,7 @@ class DelegationTokens:
             for token_id, answer in zip(some, answers, strict=True):
                 found = answer.fault is None
                 token = understood(_path(token_id), answer.data, decode_token, is_secret=True) if found else None
-                self._put(token_id, token if token is not None and token.id == token_id else None)
-
-    def _put(self, token_id: str, token: Token | None) -> None:
-        if token is None:
-            if self.tokens.pop(token_id, None) is not None:
-                del self._by_secret[self.secret(token_id)]
-            for mechanism in HASHES:
-                self._credentials.pop((mechanism, token_id), None)
-        else:
-            self.tokens[token_id] = token
-            self._by_secret[self.secret(token_id)] = token_id
+                self.put(token_id, token if token is not None and token.id == token_id else None)
 
     def _remove_old(self, now_ms: int) -> None:
         """Remove what has ended; another broker may be faster."""
@@ -139,25 +166,6 @@ class DelegationTokens:
             log.info("delegation token %s of %s has ended", token.id, token.owner)
             self._start(self._removing(token.id))
         self._check.set(now_ms + self._config.delegation_token_expiry_check_interval_ms)
-
-    # -- logging in
-
-    def secret(self, token_id: str) -> bytes:
-        """The secret of a token."""
-        return hmac.digest(self._key, token_id.encode(), "sha512")
-
-    def credential(self, mechanism: str, token_id: str) -> Credential | None:
-        """What a login by a token is checked with; takes milliseconds the first time."""
-        token = self.tokens.get(token_id)
-        if token is None or token.is_over(self._clock.wall_ms()):
-            return None
-        found = self._credentials.get((mechanism, token_id))
-        if found is None:
-            password = base64.b64encode(self.secret(token_id))
-            found = make_credential(mechanism, password, self._random.token(SALT_BYTES), LEAST_ITERATIONS)
-            self._credentials[mechanism, token_id] = found
-        expires_ms = min(token.expires_ms, token.most_ms)
-        return found._replace(expires_ms=expires_ms, owner=token.owner.name)
 
     # -- what clients ask
 
@@ -218,12 +226,12 @@ class DelegationTokens:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the metadata store does not take the token")
         if written.fault is not None:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
-        self._put(token.id, token)
+        self.put(token.id, token)
         return token
 
     def _removing(self, token_id: str) -> Procedure[None]:
         yield [Multi((Delete(_path(token_id)), _notice(token_id)))]  # it may be gone already
-        self._put(token_id, None)
+        self.put(token_id, None)
 
 
 def _path(token_id: str) -> str:

@@ -42,7 +42,7 @@ from protocol.messages.handshake import SaslAuthenticateResponse
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from kbroker.broker.delegation_tokens import DelegationTokens
+    from kbroker.broker.delegation_tokens import Tokens
     from kbroker.broker.facts import Handler, Tell, Ticket
     from kbroker.broker.jobs import Job, Owner
     from kbroker.broker.session import Session
@@ -93,7 +93,7 @@ class Logins:
         tell: Tell,
         beside: Callable[[Job, Owner], None],
         fetch: Callable[[str], bytes],
-        tokens: DelegationTokens | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         """Raises: ConfigError."""
         self._tokens = tokens
