@@ -431,7 +431,7 @@ def _forget_transactional_ids(node: Node) -> bool:
     for shard in runtime.shards.values():
         if not shard.loading:
             operation = shard.operation(now_ms)
-            shard.forget(operation, unused_for_ms=0)
+            shard.remove_expired_ids(operation, unused_for_ms=0)
             runtime.carry_out(operation.effects, now_ms)
     node.server.settle()
     return not any(shard.loading or shard.transactions for shard in runtime.shards.values())
