@@ -3,8 +3,9 @@
 With the same options, `scripts/sim transactions` runs worlds of transactions (`kbroker/sim/exactly_once.py`),
 `scripts/sim replicated` of replicated topics (`kbroker/sim/replicated.py`), `scripts/sim moving` of replicas that move
 between log directories and are compacted (`kbroker/sim/moving.py`), `scripts/sim storage` of compaction, conversion
-and old clients (`kbroker/sim/storage.py`), and `scripts/sim ruled` of access rules that change
-(`kbroker/sim/ruled.py`).
+and old clients (`kbroker/sim/storage.py`), `scripts/sim ruled` of access rules that change
+(`kbroker/sim/ruled.py`), and `scripts/sim observers` of nodes that follow a metadata quorum
+(`kbroker/sim/observers.py`).
 
 Runs seeds one after the other, from a random one on unless told, until there were enough or one fails; then prints
 what happened last, and the seed that brings it back. `--seed S` runs that one world and shows all of it.
@@ -27,6 +28,7 @@ from typing import NamedTuple, TypeAlias
 from kbroker.sim.cluster_play import ClusterStage
 from kbroker.sim.exactly_once import ExactlyOnce
 from kbroker.sim.moving import Moving
+from kbroker.sim.observers import ObserverWorld
 from kbroker.sim.play import perform_on
 from kbroker.sim.replicated import ReplicatedSwarm
 from kbroker.sim.ruled import Ruled
@@ -95,13 +97,14 @@ def _collect_seldom() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-Lived: TypeAlias = Swarm | ExactlyOnce | ReplicatedSwarm
+Lived: TypeAlias = Swarm | ExactlyOnce | ReplicatedSwarm | ObserverWorld
 
 WORLDS: dict[str, type[Lived]] = {
     "swarm": Swarm,
     "transactions": ExactlyOnce,
     "replicated": ReplicatedSwarm,
     "moving": Moving,
+    "observers": ObserverWorld,
     "ruled": Ruled,
     "storage": Storage,
 }

@@ -1,0 +1,84 @@
+"""Nodes that follow a quorum whose leaders change, on machines that die: each is told what was committed, once."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.quorum.metadata_log import SnapshotId
+from kbroker.sim.observers import ObserverWorld
+from kbroker.sim.world import Broken
+
+
+@pytest.mark.parametrize("seed", [3, 13])
+def test_a_world_of_observers_is_told_what_was_committed(seed: int) -> None:
+    assert ObserverWorld(seed).run(15_000, healing_ms=25_000) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_more_worlds(seed: int) -> None:
+    assert ObserverWorld(seed).run() > 0
+
+
+def test_in_a_quiet_world_everything_is_told_at_once() -> None:
+    world = ObserverWorld(1, kinds=(), machines=2)
+    world.run(3_000, healing_ms=3_000)
+    assert [each.member is not None and each.member.life.is_fenced for each in world.machines] == [False, False]
+
+
+def test_a_log_that_begins_at_a_snapshot_is_met_from_there() -> None:
+    world = ObserverWorld(1, kinds=(), machines=1)
+    (machine,) = world.machines
+    machine.kill()
+    world.world.run_until(3_000)
+    for each in world.quorum.nodes:
+        each.take_snapshot(forget=True)
+    machine.disk.remove(f"/data/__cluster_metadata-0/{0:020d}.log")
+    machine.start()
+    world.run(4_000, healing_ms=25_000)
+    assert machine.member is not None
+    assert machine.member.quorum.metadata_log.start_offset > 0
+
+
+def test_a_member_takes_snapshots_itself_and_starts_from_them() -> None:
+    often = {"metadata.log.max.record.bytes.between.snapshots": "500"}
+    world = ObserverWorld(1, kinds=(), machines=1, settings=often)
+    (machine,) = world.machines
+    world.world.run_until(3_000)
+    assert machine.member is not None
+    kept = machine.member.quorum.metadata_log.snapshots
+    assert kept
+    assert isinstance(kept[-1], SnapshotId)
+    machine.kill()
+    machine.start()
+    world.run(4_000, healing_ms=25_000)
+
+
+def test_the_judge_sees_what_was_not_committed() -> None:
+    world = ObserverWorld(1, kinds=(), machines=1)
+    world.world.run_until(2_000)
+    (machine,) = world.machines
+    assert machine.member is not None
+    machine.member.state.configs[2, "topic-1", "odd"] = "1"
+    with pytest.raises(Broken, match="was told something else than was committed"):
+        world.world.run_until(4_000)
+
+
+def test_the_judge_sees_a_batch_that_differs() -> None:
+    world = ObserverWorld(1, kinds=(), machines=1)
+    world.world.run_until(2_000)
+    (machine,) = world.machines
+    assert machine.member is not None
+    log = machine.member.quorum.metadata_log.log
+    log.segments[0].file.write([b"?"], 70)
+    with pytest.raises(Broken, match="is not what was committed"):
+        world.check_logs()
+
+
+def test_another_cluster_ends_the_member_in_a_line() -> None:
+    world = ObserverWorld(1, kinds=(), machines=1)
+    (machine,) = world.machines
+    world.world.run_until(1_000)
+    world.quorum.cluster_id = "another"
+    world.world.run_until(4_000)
+    assert "of another cluster than simulated-cluster-00000" in machine.end
