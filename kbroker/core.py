@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from kbroker.api.call import FIRST, HANGUP, LATER, SILENCE, Signal
 from kbroker.api.handshake import API_VERSIONS, unsupported_version
 from kbroker.api.produce_bounds import names_over
-from kbroker.api.routes import AUTHORIZED, ROUTES, SERVED, NotLoadedError
+from kbroker.api.routes import ROUTES, NotLoadedError, tables_of
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import HangUp, QuotasChanged, Reply, Touched
 from kbroker.broker.session import Session
@@ -213,7 +213,8 @@ class Core:
         self._is_waking = False
         self._requests, self._facts, self._replicas = broker.counters.requests, broker.facts, broker.replicas
         self._now_ms = now_ms
-        self._routes = {False: OwnRoutes(ROUTES), True: OwnRoutes(AUTHORIZED)}  # by whether there are rules
+        routes, authorized, self._served = tables_of(broker)
+        self._routes = {False: OwnRoutes(routes), True: OwnRoutes(authorized)}  # by whether there are rules
         self._request: Callable[..., Request] = Request
         self._metering: Metering | None = None  # while there are quotas
         self._charges: Mapping[int, Charge] = {}  # what of them an answer has used, by API
@@ -273,7 +274,7 @@ class Core:
             return
         try:
             api_key, version, correlation_id, client_id, start = parse_request_header(frame)
-            route = channel.routes[api_key] if api_key in SERVED else None
+            route = channel.routes[api_key] if api_key in self._served else None
         except DecodeError as error:
             self._hang_up(channel, f"not a request: {error}")
             return

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker import __version__
-from kbroker.api.routes import SERVED
+from kbroker.api.routes import tables_of
 from kbroker.broker.coordinator_types import GROUP, SHARE, TRANSACTION
 from kbroker.metadata.entities import desanitized
 from protocol.errors import ErrorCode
@@ -105,7 +105,7 @@ def _broker(broker: Broker) -> Iterator[Family]:
 
 def _requests(broker: Broker, delayed: Counter[str]) -> Iterator[Family]:
     counters = broker.counters
-    names = {api: served.name for api, served in SERVED.items()}
+    names = {api: served.name for api, served in tables_of(broker).served.items()}
     yield Family(
         "kafka_network_requestmetrics_requests_total",
         "counter",

@@ -15,8 +15,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kbroker.api.routes import SERVED, Route
-from kbroker.metadata.features import SUPPORTED
+from kbroker.api.routes import SERVED, Route, tables_of
 from protocol.errors import ErrorCode
 from protocol.messages.handshake import (
     ApiVersion,
@@ -57,7 +56,7 @@ def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse
         api_keys=_served(call.broker),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=first, max_version=last)
-            for name, first, last in SUPPORTED
+            for name, first, last in call.broker.plane.supported
             if first > 0 or call.version >= LEVEL_0_SINCE
         ],
         finalized_features_epoch=features.epoch,
@@ -86,7 +85,7 @@ def unsupported_version() -> ApiVersionsResponse:
 def _served(broker: Broker) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=api, min_version=served.first, max_version=served.last)
-        for api, served in SERVED.items()
+        for api, served in tables_of(broker).served.items()
         if not served.why_not(broker)
     ]
 

@@ -9,10 +9,9 @@ that, 10 s at most; Kafka's tells of a cluster without brokers. The answer to a 
 their leaders, AUTO_CREATE_WAIT_MS at most; only then is it the LEADER_NOT_AVAILABLE that Kafka answers at once, so that
 a client's first send need not wait out its retry backoff. A broker that is not the controller has that one make the
 topics. More topics at once than one CreateTopics may make are POLICY_VIOLATION, and none is created.
-REBOOTSTRAP_REQUIRED is never sent, no broker is ever fenced, and no replica is an eligible leader out of sync: all
-three belong to a metadata quorum.
-Apache 3.9 serves DescribeTopicPartitions with a metadata quorum only. Authorized operations are all there are, as in
-Kafka without an authorizer.
+REBOOTSTRAP_REQUIRED is never sent. That brokers are fenced, and replicas eligible leaders out of sync, comes with a
+metadata quorum. Apache 3.9 serves DescribeTopicPartitions with a metadata quorum only. Authorized operations are all
+there are, as in Kafka without an authorizer.
 """
 
 from __future__ import annotations
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
 
     from kbroker.api.authorization import Handle, Left, Refuse
     from kbroker.api.call import Call, InSlices, Result, Waiting
+    from kbroker.broker.control_plane import ControlPlane
     from kbroker.controller.admin import Made, Pending
     from protocol.message import Message
     from protocol.messages.metadata import MetadataRequestTopic
@@ -388,11 +388,20 @@ def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClu
         brokers=[
             DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
             for each in _brokers(plane.cache, call.session.listener)
-        ],
+        ]
+        + (_fenced_brokers(plane, call.session.listener) if request.include_fenced_brokers else []),
         cluster_authorized_operations=(
             _cluster_operations(call) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def _fenced_brokers(plane: ControlPlane, listener: str) -> list[DescribeClusterBroker]:
+    return [
+        DescribeClusterBroker(broker_id=each.id, host=at.host, port=at.port, rack=each.rack, is_fenced=True)
+        for each in plane.fenced_brokers()
+        if (at := each.endpoint(listener)) is not None
+    ]
 
 
 def _refuse_cluster(
@@ -441,6 +450,11 @@ def _page(
     """A topic with at most `limit` partitions from `first` on, and the index of the next one, if there is one."""
     known = _topic(cache, name, call.session.listener, 2) if name in cache.topics else _missing_topic(name, {})
     partitions = [each for each in known.partitions if each.partition_index >= first]
+    plane = call.broker.plane
+
+    def eligible(index: int, *, last_known: bool) -> list[int]:  # not None: Apache's Java client would fail on it
+        return list(plane.eligible_leaders(name, index)[last_known])
+
     topic = DescribeTopicPartitionsResponseTopic(
         error_code=known.error_code,
         name=name,
@@ -454,8 +468,8 @@ def _page(
                 leader_epoch=each.leader_epoch,
                 replica_nodes=each.replica_nodes,
                 isr_nodes=each.isr_nodes,
-                eligible_leader_replicas=[],  # not None, which the schema allows: Apache's Java client would fail on it
-                last_known_elr=[],
+                eligible_leader_replicas=eligible(each.partition_index, last_known=False),
+                last_known_elr=eligible(each.partition_index, last_known=True),
                 offline_replicas=each.offline_replicas,
             )
             for each in partitions[:limit]

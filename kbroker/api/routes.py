@@ -8,7 +8,7 @@ ends with its own `ROUTES`; what the table repeats of them a test holds equal. S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from importlib import import_module
 from operator import methodcaller
@@ -301,6 +301,23 @@ class AuthorizedRoutes(dict[int, Route]):
 
 
 AUTHORIZED = AuthorizedRoutes()
+
+
+class Tables(NamedTuple):
+    """What a broker serves: the routes of connections without access rules and with them, and what it tells of them."""
+
+    routes: Mapping[int, Route]
+    authorized: Mapping[int, Route]
+    served: Mapping[int, Served]
+
+
+def tables_of(broker: Broker) -> Tables:
+    """Of a broker: in a cluster with a quorum it passes on what only controllers may do."""
+    if broker.plane.controller is not None:
+        return Tables(ROUTES, AUTHORIZED, SERVED)
+    from kbroker.api.forwarding import SERVED_WITH_QUORUM, QuorumRoutes  # most brokers are in no such cluster
+
+    return Tables(QuorumRoutes(ROUTES), QuorumRoutes(AUTHORIZED), SERVED_WITH_QUORUM)
 
 
 def load() -> None:

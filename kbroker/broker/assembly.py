@@ -1,7 +1,8 @@
 """The one place where a broker is put together, for a real machine, a simulated one and a test alike.
 
-The composer of a broker brings what differs: disk, clock, chance, the metadata store, the addresses. The logs come
-first, since loading them may fail or take long, and the store may live beside them:
+The composer of a broker brings what differs: disk, clock, chance, the addresses, and where the truth about the cluster
+comes from: a metadata store, or a metadata quorum (`control_plane.py`). The logs come first, since loading them may
+fail or take long, and the store may live beside them:
 
     facts = FactQueue()
     parts = Surroundings(disk, clock, random, scheduler)
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.broker.alter_partition import AlterPartitionManager
 from kbroker.broker.broker import Broker
+from kbroker.broker.control_plane import Basis, Quorum
 from kbroker.broker.control_sender import ControlSender
 from kbroker.broker.controlled_shutdown import ControlledShutdown
 from kbroker.broker.coordinator_types import COORDINATOR_TYPES, GROUP, TRANSACTION
@@ -38,9 +40,12 @@ from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.broker.facts import FactQueue
+    from kbroker.broker.jobs import Job, Owner
+    from kbroker.broker.quorum_plane import QuorumPlane
     from kbroker.broker.share_partitions import SharePartitions
     from kbroker.broker.transaction_markers import TransactionMarkers
     from kbroker.config import BrokerConfig
+    from kbroker.coordinator import Runtime
     from kbroker.log.cleaner.cleaner import BeginCompaction
     from kbroker.log.log_jobs import RunAll
     from kbroker.log.log_loader import LoadProgress
@@ -98,7 +103,7 @@ def assemble(
     configs: Configs,
     logs: LogManager,
     world: Surroundings,
-    store: MetadataStore,
+    source: MetadataStore | Quorum,
     make_peers: Callable[[], Peers],
     *,
     broker_id: int,
@@ -107,22 +112,26 @@ def assemble(
     strict: bool = False,
     fetch_regions: int = MOST_FETCH_REGIONS,
 ) -> Broker:
-    """A broker of these. endpoints: as advertised, with the ports that clients connect to."""
+    """A broker of these. endpoints: as advertised, with the ports that clients connect to.
+
+    source: of what is true of the cluster. With a quorum the cluster's id is known.
+    """
     _, clock, random, scheduler = world
     tell, config = facts.append, configs.broker
     replicas = ReplicaManager(broker_id, logs, clock, configs, tell)
     cache = MetadataCache()
     requester = Requester(broker_id, cache, configs, make_peers, clock, inter_broker_listener(configs, endpoints))
-    plane = StorePlane(
-        broker_id, configs, replicas, store, clock, random, endpoints, cache, requester, scheduler, tell, cluster_id
+
+    def give(job: Job, owner: Owner) -> None:
+        broker.give(job, owner)
+
+    basis = Basis(
+        broker_id, cluster_id, configs, replicas, logs, cache, requester, endpoints, clock, random, scheduler, tell
     )
-    plane.admin.ignores_case = logs.ignores_case
+    plane = _plane_on(source, basis, give)
 
     def send_markers(markers: WriteMarkers, now_ms: int) -> None:
         broker.markers.send(markers, now_ms)
-
-    def have_marked(markers: WriteMarkers, now_ms: int) -> None:
-        broker.transactions.have_marked(markers, now_ms)
 
     carries: dict[int, Callable[[Any, int], None]] = {
         TRANSACTION.key_type: send_markers,
@@ -134,13 +143,6 @@ def assemble(
     }
     groups, transactions = coordinators[GROUP.key_type], coordinators[TRANSACTION.key_type]
 
-    def make_markers() -> TransactionMarkers:
-        from kbroker.broker.transaction_markers import TransactionMarkers
-
-        made = TransactionMarkers(broker_id, replicas, cache, groups.runtime, clock, requester, scheduler)
-        made.done = have_marked
-        return made
-
     partitions = TransactionPartitions(
         broker_id, transactions.runtime, lambda: transactions.coordinator, cache, requester, tell
     )
@@ -151,7 +153,7 @@ def assemble(
         LogBackground(logs, replicas, clock, configs),
         replicas,
         coordinators,
-        make_markers,
+        lambda: _markers(broker, groups.runtime, cache, requester),
         lambda: _share_partitions(broker, requester),
         partitions,
         FetchSessions(config.max_incremental_fetch_session_cache_slots, random),
@@ -165,26 +167,67 @@ def assemble(
     return broker
 
 
+def _markers(broker: Broker, groups: Runtime[Any], cache: MetadataCache, requester: Requester) -> TransactionMarkers:
+    from kbroker.broker.transaction_markers import TransactionMarkers  # most brokers have no transactions
+
+    made = TransactionMarkers(
+        broker.plane.broker_id, broker.replicas, cache, groups, broker.clock, requester, broker.scheduler
+    )
+    made.done = lambda markers, now_ms: broker.transactions.have_marked(markers, now_ms)
+    return made
+
+
 def _share_partitions(broker: Broker, requester: Requester) -> SharePartitions:
     from kbroker.broker.share_partitions import SharePartitions  # most brokers have no share groups
 
     return SharePartitions(broker, requester)
 
 
-def _add_parts(broker: Broker, plane: StorePlane, requester: Requester, world: Surroundings) -> None:
+def _plane_on(
+    source: MetadataStore | Quorum, basis: Basis, give: Callable[[Job, Owner], None]
+) -> StorePlane | QuorumPlane:
+    """The one place where it is decided which of the two it is."""
+    if isinstance(source, Quorum):
+        from kbroker.broker.quorum_plane import quorum_plane  # most brokers are in no such cluster
+
+        return quorum_plane(source, basis, give)
+    return StorePlane(basis, source)
+
+
+def _add_parts(broker: Broker, plane: StorePlane | QuorumPlane, requester: Requester, world: Surroundings) -> None:
     """Those that hear facts, and that handlers do not ask."""
     _, clock, _, scheduler = world
     replicas = broker.replicas
-    if broker.config.authorizer_class_name:
-        _add_access_rules(broker, plane, broker.config, scheduler)
-    if broker.config.delegation_token_secret_key:
-        _add_delegation_tokens(broker, plane, broker.config, scheduler)
     broker.add(requester)
-    broker.leaving = ControlledShutdown(plane, replicas, requester, clock, scheduler)
-    broker.add(broker.leaving)
-    broker.add(ControlSender(plane.controller, requester, broker.tell))
+    if isinstance(plane, StorePlane):
+        if broker.config.authorizer_class_name:
+            _add_access_rules(broker, plane, broker.config, scheduler)
+        if broker.config.delegation_token_secret_key:
+            _add_delegation_tokens(broker, plane, broker.config, scheduler)
+        leaving = ControlledShutdown(plane, replicas, requester, clock, scheduler)
+        broker.leaving = leaving
+        broker.add(leaving)
+        broker.add(ControlSender(plane.controller, requester, broker.tell))
+    else:
+        _add_parts_of_member(broker, plane)
     broker.add(AlterPartitionManager(replicas, plane, clock, scheduler, broker.tell))
     broker.add(ReplicaFetchers(replicas, plane, requester, clock, scheduler))
+
+
+def _add_parts_of_member(broker: Broker, plane: QuorumPlane) -> None:
+    from kbroker.broker.published_security import PublishedRules, PublishedTokens
+
+    broker.leaving = plane
+    for part in plane.parts:
+        broker.add(part)
+    if broker.config.authorizer_class_name:
+        rules = PublishedRules(broker.config)
+        broker.auth_helper.authorizer = rules
+        plane.publishers.append(rules)
+    if broker.config.delegation_token_secret_key:
+        tokens = PublishedTokens(broker.config, broker.clock, broker.random)
+        broker.delegation_tokens = tokens
+        plane.publishers.append(tokens)
 
 
 def _add_access_rules(broker: Broker, plane: StorePlane, config: BrokerConfig, scheduler: Scheduler) -> None:

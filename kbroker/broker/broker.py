@@ -6,7 +6,7 @@ partitions that moved to the coordinator that keeps its state in them, jobs for 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kbroker.broker.authorizer import AuthHelper
 from kbroker.broker.cold_reads import ColdReads
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from kbroker.broker.alter_log_dirs import AlterLogDirs
     from kbroker.broker.client_quotas import ClientQuotas
     from kbroker.broker.control_plane import ControlPlane
-    from kbroker.broker.controlled_shutdown import ControlledShutdown
     from kbroker.broker.coordinators import LateCoordinator
-    from kbroker.broker.delegation_tokens import DelegationTokens
+    from kbroker.broker.delegation_tokens import Tokens
     from kbroker.broker.facts import FactQueue, Handler, Part
     from kbroker.broker.fetch_sessions import FetchSessions
     from kbroker.broker.jobs import Job, Owner
     from kbroker.broker.log_background import LogBackground
     from kbroker.broker.logins import Logins
+    from kbroker.broker.quorum_plane import QuorumPlane
     from kbroker.broker.session import Session
     from kbroker.broker.share_groups import ShareGroups
     from kbroker.broker.share_partitions import SharePartitions
@@ -50,6 +50,14 @@ if TYPE_CHECKING:
     from kbroker.timing import Scheduler
     from kbroker.txn.coordinator import TransactionCoordinator
     from kbroker.txn.shard import TransactionShard
+
+
+class Leaving(Protocol):
+    """A broker's way out of its cluster."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it may stop; True until it has begun."""
 
 
 class Broker:
@@ -101,12 +109,12 @@ class Broker:
         self.strict = strict
         self.fetch_regions = fetch_regions
         self.auth_helper = AuthHelper()
-        self.delegation_tokens: DelegationTokens | None = None  # where there is a key to sign them with
+        self.delegation_tokens: Tokens | None = None  # where there is a key to sign them with
         self.logins: Logins | None = None  # where a listener speaks SASL
         self.counters = Counters()
         self.decompression = Decompression(self.give)
         self.cold_reads = ColdReads(self.give, replicas, self.tell)
-        self.leaving: ControlledShutdown  # is put in with what it needs
+        self.leaving: Leaving  # is put in with what it needs
         self.scheduler = scheduler
         self._log_background = log_background
         self._alter_log_dirs: AlterLogDirs | None = None
@@ -130,6 +138,11 @@ class Broker:
     def store_plane(self) -> StorePlane:
         """The control plane of a broker with a metadata store, for what only such a broker has or does."""
         return cast("StorePlane", self.plane)
+
+    @property
+    def quorum_plane(self) -> QuorumPlane:
+        """The control plane of a member of a quorum's cluster, for what only such a broker does."""
+        return cast("QuorumPlane", self.plane)
 
     @property
     def config(self) -> BrokerConfig:

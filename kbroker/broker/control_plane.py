@@ -19,15 +19,22 @@ from protocol.namedtuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kbroker.broker.facts import Handler
+    from kbroker.broker.facts import Handler, Tell
     from kbroker.broker.producer_id_blocks import ProducerIds
+    from kbroker.config.quorum import QuorumSettings
     from kbroker.controller import Controller
     from kbroker.controller.admin import Charge, Made, NewTopic, Pending
+    from kbroker.log.manager import LogManager
     from kbroker.metadata.cache import MetadataCache
     from kbroker.metadata.configs import Configs
     from kbroker.metadata.entities import Entities
     from kbroker.metadata.features import Features
-    from kbroker.metadata.requester import Asker
+    from kbroker.metadata.requester import Asker, Requester
+    from kbroker.metadata.store import BrokerInfo, Endpoint, SupportedFeature
+    from kbroker.ports import Clock, Random
+    from kbroker.quorum.metadata_log import MetadataLog
+    from kbroker.replica import ReplicaManager
+    from kbroker.timing import Scheduler
     from protocol.messages.control import AlterPartitionRequest, AlterPartitionResponse
 
 
@@ -39,6 +46,37 @@ class Counted(NamedTuple):
 
 
 UNCOUNTED = Counted(ZERO_UUID, 0)
+
+
+class Quorum(NamedTuple):
+    """What a member of a quorum's cluster is given in place of a metadata store.
+
+    metadata_log: open. directory_ids: of all log directories, by path. incarnation_id: of this life, random.
+    previous_epoch: of the life before, if that ended with a clean stop, else -1.
+    """
+
+    settings: QuorumSettings
+    metadata_log: MetadataLog
+    directory_ids: Mapping[str, bytes]
+    incarnation_id: bytes
+    previous_epoch: int
+
+
+class Basis(NamedTuple):
+    """What a control plane is made on: the parts of a broker that are there before it. endpoints: as advertised."""
+
+    broker_id: int
+    cluster_id: str | None
+    configs: Configs
+    replicas: ReplicaManager
+    logs: LogManager
+    cache: MetadataCache
+    requester: Requester
+    endpoints: tuple[Endpoint, ...]
+    clock: Clock
+    random: Random
+    scheduler: Scheduler
+    tell: Tell
 
 
 class ControlPlane(Protocol):
@@ -74,6 +112,10 @@ class ControlPlane(Protocol):
         """Of this life of the broker; -1 while it is not registered."""
 
     @property
+    def supported(self) -> tuple[SupportedFeature, ...]:
+        """The features that this broker knows, with the levels of each."""
+
+    @property
     def ready(self) -> bool:
         """Whether this broker is registered and has been told of the cluster, itself included."""
 
@@ -84,6 +126,12 @@ class ControlPlane(Protocol):
     @property
     def handlers(self) -> Mapping[type, Handler]:
         """The facts that it takes."""
+
+    def fenced_brokers(self) -> Sequence[BrokerInfo]:
+        """Brokers that are registered, and may not serve."""
+
+    def eligible_leaders(self, topic: str, index: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Replicas out of sync that have all that is committed, and those of them that crashed last (KIP-966)."""
 
     def count_partitions(
         self, topic: str, done: Callable[[Counted], None], failed: Callable[[Exception], None]

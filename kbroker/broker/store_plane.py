@@ -22,7 +22,7 @@ from kbroker.controller.controller_channel import ControlRequestDue
 from kbroker.controller.events import AlterPartition, ControlAnswer, Registered, UncleanElectionsDue
 from kbroker.log.facts import LogDirectoryFailed, LogTruncated
 from kbroker.metadata.features import SUPPORTED, FeatureNode, Features
-from kbroker.metadata.requester import VERSIONS, Requester
+from kbroker.metadata.requester import VERSIONS
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps, StoreRefusedError
 from kbroker.metadata.store import (
     ALL_BROKERS,
@@ -30,7 +30,6 @@ from kbroker.metadata.store import (
     LOG_DIR_EVENTS,
     PERSISTENT,
     BrokerInfo,
-    Endpoint,
     broker_path,
     config_path,
     decode_cluster_id,
@@ -64,15 +63,13 @@ from protocol.namedtuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kbroker.broker.facts import Handler, Tell
+    from kbroker.broker.control_plane import Basis
+    from kbroker.broker.facts import Handler
     from kbroker.controller.admin import Charge, Made, NewTopic, Pending
-    from kbroker.metadata.cache import MetadataCache
-    from kbroker.metadata.configs import Configs
     from kbroker.metadata.entities import Entities
     from kbroker.metadata.requester import Asker
-    from kbroker.ports import Clock, MetadataStore, Random
-    from kbroker.replica import ReplicaManager
-    from kbroker.timing import Scheduler
+    from kbroker.metadata.store import SupportedFeature
+    from kbroker.ports import MetadataStore
     from protocol.messages.control import AlterPartitionRequest, AlterPartitionResponse
 
 log = logging.getLogger("kbroker.cluster")
@@ -112,22 +109,10 @@ class StorePlane:
     go on in this cluster; then its process stops.
     """
 
-    def __init__(
-        self,
-        broker_id: int,
-        configs: Configs,
-        replicas: ReplicaManager,
-        store: MetadataStore,
-        clock: Clock,
-        random: Random,
-        endpoints: tuple[Endpoint, ...],
-        cache: MetadataCache,
-        requester: Requester,
-        scheduler: Scheduler,
-        tell: Tell,
-        cluster_id: str | None = None,
-    ) -> None:
-        """endpoints: as advertised, with the ports that clients connect to. cluster_id: of meta.properties."""
+    def __init__(self, basis: Basis, store: MetadataStore) -> None:
+        """The cluster's id is that of meta.properties, if it is known."""
+        broker_id, cluster_id, configs, replicas, logs, cache, requester, endpoints = basis[:8]
+        clock, random, scheduler, tell = basis[8:]
         self.broker_id = broker_id
         self.configs = configs
         self.cluster_id = cluster_id
@@ -153,6 +138,7 @@ class StorePlane:
             broker_id, replicas, self.cache, configs, self._read_topic_settings, scheduler, clock, tell
         )
         self._patience = scheduler.alarm(self._is_still_taken)
+        self.admin.ignores_case = logs.ignores_case
         self.producer_id_blocks = ProducerIdBlocks(self._steps)
         self.producer_ids = ProducerIds(lambda done: self.producer_id_blocks.claim(broker_id, done), tell)
         self.notices = ConfigChanges(broker_id, configs, replicas, self._steps, scheduler, tell)
@@ -192,6 +178,11 @@ class StorePlane:
         return self.ready or (is_another and self.control_requests.broker_epoch >= 0)
 
     @property
+    def supported(self) -> tuple[SupportedFeature, ...]:
+        """See `metadata/features.py`."""
+        return SUPPORTED
+
+    @property
     def broker_epoch(self) -> int:
         """Of this life of the broker, from its registration on; -1 before."""
         return self.control_requests.broker_epoch
@@ -202,6 +193,14 @@ class StorePlane:
         return self.notices.entities
 
     # -- what is asked of the cluster
+
+    def fenced_brokers(self) -> Sequence[BrokerInfo]:
+        """None: who is registered serves."""
+        return ()
+
+    def eligible_leaders(self, topic: str, index: int) -> tuple[Sequence[int], Sequence[int]]:
+        """None: such a controller knows those in sync only."""
+        return (), ()
 
     def count_partitions(
         self, topic: str, done: Callable[[Counted], None], failed: Callable[[Exception], None]

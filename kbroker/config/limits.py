@@ -68,6 +68,9 @@ PARKED_OPERATIONS = 200_000
 PARKED_PER_ADDRESS = 20_000
 FEW_PARKED = 4
 
+# Requests of clients that wait for the leader of a quorum, or for its answer. Each is kept whole: some kilobytes.
+REQUESTS_TO_CONTROLLER = 10_000
+
 # Parked under one partition, from which on they are looked at in slices when it moves: each takes some 10 us, and some
 # 100 if it is answered.
 WOKEN_AT_ONCE = 64

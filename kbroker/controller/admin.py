@@ -247,12 +247,12 @@ class Admin:
     def _have_created(self, topics: Sequence[NewTopic]) -> Procedure[Made]:
         """Ask the controller to make topics, as a client would."""
         patience_ms = self._configs.broker.request_timeout_ms
-        request = CreateTopicsRequest(topics=[_creatable(topic) for topic in topics], timeout_ms=patience_ms)
+        request = CreateTopicsRequest(topics=[creatable(topic) for topic in topics], timeout_ms=patience_ms)
         response: CreateTopicsResponse = yield from ask(
             Ask(self._controller.active_id, request, timeout_ms=2 * patience_ms)
         )
         results = {result.name: result for result in response.topics}
-        return {topic.name: _as_made(topic, results[topic.name]) for topic in topics}
+        return {topic.name: as_made(topic, results[topic.name]) for topic in topics}
 
     def _create(self, topics: Sequence[NewTopic], validate_only: bool, charge: Charge | None = None) -> Procedure[Made]:
         epoch = self._epoch()
@@ -608,14 +608,14 @@ def _refusal(answer: Outcome) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(StoreRefusedError(answer)))
 
 
-def _as_made(topic: NewTopic, result: CreatableTopicResult) -> MadeTopic | KafkaError:
+def as_made(topic: NewTopic, result: CreatableTopicResult) -> MadeTopic | KafkaError:
     """What another controller has said."""
     if result.error_code != ErrorCode.NONE:
         return KafkaError(ErrorCode.of(result.error_code), result.error_message or "")
     return MadeTopic(result.topic_id, {}, topic.configs)
 
 
-def _creatable(topic: NewTopic) -> CreatableTopic:
+def creatable(topic: NewTopic) -> CreatableTopic:
     """A topic without assignments, as CreateTopics asks for it."""
     return CreatableTopic(
         name=topic.name,

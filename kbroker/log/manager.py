@@ -190,6 +190,11 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {partition} is offline")
         return directory, directory.logs[partition]
 
+    def directory_of(self, topic: str, index: int) -> LogDirectory | None:
+        """Where the log of a partition is; None if there is none, or it is offline."""
+        directory = self._directory_of.get(TopicPartition(topic, index))
+        return directory if directory is not None and directory.online else None
+
     def logs(self) -> Iterable[tuple[TopicPartition, Log]]:
         """Every partition's log that is online."""
         return (

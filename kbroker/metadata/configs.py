@@ -43,6 +43,7 @@ class Configs:
         self.layers = layers
         self.broker: BrokerConfig = resolve_broker(layers)
         self.verify: Callable[[BrokerLayers], list[str]] = lambda layers: []  # what files they name: the runtime's
+        self.passwords_are_clear = False  # as a quorum has them; a metadata store has them enciphered
         self.overrides: dict[str, Mapping[str, str]] = {}
         self.groups: dict[str, Mapping[str, str]] = {}
         self._plain: TopicConfig | None = None  # what all topics without overrides share
@@ -132,7 +133,7 @@ class Configs:
 
         What the secret of before has enciphered is read, too: another broker, or tool, may have been late.
         """
-        if not any(map(is_password, stored)):
+        if self.passwords_are_clear or not any(map(is_password, stored)):
             return stored
         clear = {key: text for key, text in stored.items() if not is_password(key)}
         for key in stored.keys() - clear.keys():

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker.broker.address_authorizer import AddressAuthorizer
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.broker import Broker
+from kbroker.broker.control_plane import Quorum
 from kbroker.broker.facts import BrokerConfigChanged, EndpointsChanged, FactQueue, JobDone, Leave, tell_of_end
 from kbroker.broker.jobs import Errand, Job, Owner
 from kbroker.config import (
@@ -42,11 +43,13 @@ from kbroker.config import (
 )
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.config.listeners import Listener
+from kbroker.config.quorum import QuorumSettings, quorum_settings
 from kbroker.config.settings import INT_MAX
 from kbroker.core import Core
 from kbroker.log.checkpoints import format_uuid
 from kbroker.log.cleaner.cleaner import BeginCompaction
 from kbroker.log.directory import DirectoryRefusedError, DirectoryUnusableError
+from kbroker.log.errors import CorruptFileError, fault_of
 from kbroker.log.facts import Notice
 from kbroker.log.log_loader import stored_identity
 from kbroker.log.manager import LogManager
@@ -77,7 +80,7 @@ MOST_NAMED = 5  # partitions in one line
 DAY_S = 24 * 3600.0
 STORE_RETRY_S = 1.0  # after a failure to write it
 FIRST_NODE_ID = 1
-CLUSTER_ID_BYTES = 16
+CLUSTER_ID_BYTES = INCARNATION_BYTES = 16
 FIRST_OF_SASL = SECURITY_PROTOCOLS.index("SASL_PLAINTEXT")  # they follow those without a login, in the same order
 MOST_ANSWER_FRAMES = 2  # an answer of another broker holds what a request brought it, and something around it
 
@@ -144,11 +147,11 @@ class Node:
     def __init__(self, static: dict[str, Given], loop: Loop, host: Host) -> None:
         """static: everything given before the start (`config.static_values`). Raises: ConfigError, StartupError."""
         connect = static.get("zookeeper.connect")
-        self._is_in_cluster = connect is not None and bool(connect.text.strip())
+        is_on_zookeeper = connect is not None and bool(connect.text.strip())
+        self._is_in_cluster = is_on_zookeeper or _is_member(static)
         self.layers = BrokerLayers(static=static, alone={} if self._is_in_cluster else ONE_BROKER)
         self.config: BrokerConfig = resolve_broker(self.layers)
-        if self.config.process_roles == ("broker",):
-            raise StartupError("process.roles=broker: joining the cluster of a metadata quorum is not there yet")
+        self._quorum = quorum_settings(self.config)
         self.listeners = resolve_listeners(self.config)
         self._limits_of_listeners = limits_of_listeners(self.layers, self.listeners)
         self._sasl = [each.name for each in self.listeners.bound if each.protocol.startswith("SASL_")]
@@ -214,7 +217,13 @@ class Node:
                 raise ConfigError([str(error)]) from None
 
     def _choose_identity(self) -> None:
-        """broker.id if it is given, else what the directories were made with, else 1; their cluster, or a new one."""
+        """broker.id if it is given, else what the directories were made with, else 1; their cluster, or a new one.
+
+        Of a member of a quorum's cluster all is said by its settings and its formatted directories.
+        """
+        if self._quorum is not None:
+            self._take_formatted(self._quorum)
+            return
         try:
             known = stored_identity(self._host.disk, self.paths)
         except DirectoryRefusedError as error:
@@ -225,6 +234,19 @@ class Node:
         self._stored_cluster_id = known.cluster_id
         own = known.cluster_id or self._host.cluster_id or self.config.cluster_id
         self.cluster_id = own or format_uuid(self._host.random.token(CLUSTER_ID_BYTES))
+
+    def _take_formatted(self, quorum: QuorumSettings) -> None:
+        """Raises: StartupError."""
+        from kbroker.log.formatting import previous_broker_epoch, take_formatted  # most brokers are in no such cluster
+
+        disk, random = self._host.disk, self._host.random
+        self.node_id, self._has_id = quorum.node_id, True
+        try:
+            found = take_formatted(disk, random, self.paths, quorum.node_id, _full(quorum.metadata_log_dir))
+        except DirectoryRefusedError as error:
+            raise StartupError(str(error)) from None
+        self._previous_epoch = previous_broker_epoch(disk, self.paths)
+        self.cluster_id, self._directory_ids = found.cluster_id, found.directory_ids
 
     # -- coming up
 
@@ -249,7 +271,7 @@ class Node:
         configs = Configs(self.layers)
         if self._tls is not None or self._sasl:
             configs.verify = self._faults
-        introduction = self._meet_ensemble(given_up) if self._is_in_cluster else None
+        introduction = self._meet_ensemble(given_up) if self.config.zookeeper_connect else None
         try:
             if introduction is not None and not introduction.is_over:
                 return False
@@ -261,6 +283,10 @@ class Node:
                 self._store.close()
         if introduction is not None and introduction.session:
             self._receive(SessionStarted(introduction.session))
+        elif self._quorum is not None:
+            from kbroker.broker.quorum_plane import Join
+
+            self._receive(Join())
         return True
 
     def _load(self, configs: Configs) -> None:
@@ -407,7 +433,7 @@ class Node:
         try:
             self._hang_up()
             self._loop.run_until(lambda: self.server.jobs_done)  # no log is closed while it is being flushed
-            self._store.close()
+            self._end_membership(at_once=False)
         finally:
             self._close_sockets()
             self._pool.close()
@@ -440,8 +466,18 @@ class Node:
         self._pool.close()
         self._store_pool.close()
         self._name_pool.close()
-        self._store.abandon()
+        self._end_membership(at_once=True)
         self._logs.abandon()
+
+    def _end_membership(self, *, at_once: bool) -> None:
+        """Leave the cluster; at_once: as a process does that is killed."""
+        if self._quorum is not None:
+            observer = self.broker.quorum_plane.observer
+            observer.abandon() if at_once else observer.close()
+        elif at_once:
+            self._store.abandon()
+        else:
+            self._store.close()
 
     def _close_sockets(self) -> None:
         if self._monitoring is not None:
@@ -561,8 +597,13 @@ class Node:
             if not self._is_open and effects.is_open:
                 self.serve()
 
-        if not self._is_in_cluster:
-            self._store = self._open_store()
+        source: MetadataStore | Quorum
+        if self._quorum is not None:
+            source = self._open_quorum(self._quorum)
+        else:
+            if not self._is_in_cluster:
+                self._store = self._open_store()
+            source = self._store
 
         def make_peers() -> SocketPeers:
             from kbroker.runtime.peers import SocketPeers
@@ -584,7 +625,7 @@ class Node:
             configs,
             self._logs,
             self._world,
-            self._store,
+            source,
             make_peers,
             broker_id=self.node_id,
             cluster_id=self.cluster_id,
@@ -601,7 +642,7 @@ class Node:
 
         listener = broker.auth_helper.control_listener = self.listeners.control_plane or ""
         if broker.auth_helper.authorizer is None:
-            alone = isinstance(self._store, EmbeddedStore)
+            alone = isinstance(source, EmbeddedStore)
             broker.auth_helper.authorizer = AddressAuthorizer(
                 broker.plane, addresses_of, look_up, broker.tell, alone=alone, control_listener=listener
             )
@@ -673,6 +714,20 @@ class Node:
             raise StartupError("; ".join(error.lines)) from None
         broker.add(broker.logins)
 
+    def _open_quorum(self, settings: QuorumSettings) -> Quorum:
+        """The metadata log, and who this broker is among those of the quorum's cluster. Raises: StartupError."""
+        from kbroker.quorum.metadata_log import log_config, open_metadata_log
+
+        disk, random, wall_ms = self._host.disk, self._host.random, self._host.clock.wall_ms()
+        directory = _full(settings.metadata_log_dir)
+        try:
+            opened = open_metadata_log(disk, directory, log_config(self.config), random, wall_ms)
+        except OSError as error:
+            raise StartupError(fault_of(error, directory)) from None
+        except CorruptFileError as error:
+            raise StartupError(str(error)) from None
+        return Quorum(settings, opened, self._directory_ids, random.token(INCARNATION_BYTES), self._previous_epoch)
+
     def _open_store(self) -> NodeStore:
         """The store that it has to itself, or shares with the other brokers of a test. Raises: StartupError."""
         loop = self._loop
@@ -687,6 +742,12 @@ class Node:
         if isinstance(store, EmbeddedStore):
             self._warn_of_unclaimed(store.names_under(TOPICS))
         return store
+
+
+def _is_member(static: dict[str, Given]) -> bool:
+    """Whether a broker is to be a member of a quorum's cluster, before it is known what is wrong with its settings."""
+    roles = static.get("process.roles")
+    return roles is not None and [each.strip() for each in roles.text.split(",")] == ["broker"]
 
 
 def _ignore(event: object) -> None:
