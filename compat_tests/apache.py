@@ -384,3 +384,89 @@ def zookeeper_cluster(folder: Path, brokers: int = 1, **arguments: str) -> Itera
         finally:
             for broker in reversed(started):
                 broker.stop()
+
+
+class Quorum:
+    """Where the controllers of a cluster are, and its id: what its brokers are told. controllers: by node id."""
+
+    def __init__(self, release: str, folder: Path, controllers: int = 1) -> None:
+        self.release, self.cluster_id = release, format_uuid(uuid.uuid4().bytes)
+        ports = {100 + number: free_port() for number in range(controllers)}
+        self.voters = ",".join(f"{node_id}@{Server.host}:{port}" for node_id, port in ports.items())
+        self.servers = ",".join(f"{Server.host}:{port}" for port in ports.values())
+        self.controllers = {
+            node_id: QuorumController(self, folder / f"controller{node_id}", node_id, port)
+            for node_id, port in ports.items()
+        }
+
+    def format(self, folder: Path, settings_file: Path) -> None:
+        """Give a node's directories their ids, if they are new. Raises NotReadyError."""
+        if not (folder / "data0" / "meta.properties").exists():
+            arguments = ["format", f"--cluster-id={self.cluster_id}", "-c", str(settings_file)]
+            done = run_tool(self.release, "kafka.tools.StorageTool", *arguments)
+            if done.returncode:
+                raise NotReadyError(f"formatting failed: {done.stdout}{done.stderr}")
+
+
+class QuorumController(Server):
+    """A controller of Apache Kafka that is no broker."""
+
+    def __init__(self, quorum: Quorum, folder: Path, node_id: int, port: int) -> None:
+        self.release, self.port, self.node_id, self._quorum = quorum.release, port, node_id, quorum
+        ours = {
+            "process.roles": "controller",
+            "node.id": str(node_id),
+            "controller.quorum.voters": quorum.voters,
+            "listeners": f"CONTROLLER://{self.address}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            **_small_cluster([folder / "data0"]),
+        }
+        self.settings_file = _write_settings(folder, ours, None)
+        command = java_command(self.release, "kafka.Kafka", [str(self.settings_file)], jvm=(*SMALL_JVM, "-Xmx256m"))
+        super().__init__(folder, command)
+
+    def start(self) -> Self:
+        """Format the directory if it is new, start, and return once the controller listens."""
+        self._quorum.format(self.folder, self.settings_file)
+        return super().start()
+
+    def _asks(self, connection: socket.socket) -> bool:
+        """It listens; whether it has a leader, brokers find out."""
+        return True
+
+
+class QuorumBroker(BrokerServer):
+    """A broker of Apache Kafka that is no controller, in the cluster of a quorum."""
+
+    def __init__(
+        self,
+        quorum: Quorum,
+        folder: Path,
+        node_id: int,
+        *,
+        settings: Mapping[str, str] | None = None,
+        log_dirs: int = 1,
+        heap: str = "512m",
+        port: int | None = None,
+    ) -> None:
+        """settings: server.properties beyond, or instead of, ours."""
+        self.release, self.port, self.node_id, self._quorum = quorum.release, port or free_port(), node_id, quorum
+        self.log_dirs = [folder / f"data{number}" for number in range(log_dirs)]
+        ours = {
+            "process.roles": "broker",
+            "node.id": str(node_id),
+            "controller.quorum.voters": quorum.voters,
+            "listeners": f"PLAINTEXT://{self.address}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            **_small_cluster(self.log_dirs),
+        }
+        self.settings_file = _write_settings(folder, ours, settings)
+        command = java_command(self.release, "kafka.Kafka", [str(self.settings_file)], jvm=(*SMALL_JVM, f"-Xmx{heap}"))
+        super().__init__(folder, command)
+
+    def start(self) -> Self:
+        """Format the directories if they are new, start, and return once the broker is unfenced."""
+        self._quorum.format(self.folder, self.settings_file)
+        return super().start()

@@ -12,13 +12,16 @@ the test has chosen, and what a bench compares.
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from compat_tests.apache import BrokerServer, KraftBroker, NotReadyError, Server
+from compat_tests.apache import BrokerServer, KraftBroker, NotReadyError, Quorum, Server, free_port
+from kbroker.properties import format_properties
 from kbroker.testing import broker as broker_for_tests
 
 CHOICES = ("kbroker", "apache-4.3.0", "apache-3.9.1")
@@ -91,3 +94,40 @@ def broker_of(choice: str, folder: Path, settings: Mapping[str, str] | None = No
     if choice not in CHOICES:
         raise NotReadyError(f"no broker called {choice}; there are {', '.join(CHOICES)}")
     return KraftBroker(choice.removeprefix("apache-"), folder, settings=settings)
+
+
+class KbrokerMember(BrokerServer):
+    """`kbroker start` as a member of the cluster of a quorum, by a file of six lines. A restart keeps port and data."""
+
+    release = "kbroker"
+
+    def __init__(
+        self, quorum: Quorum, folder: Path, node_id: int, *, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """settings: server.properties beyond, or instead of, the six."""
+        self.port, self.node_id, self._quorum = free_port(), node_id, quorum
+        self.log_dirs = [folder / "data0"]
+        ours = {
+            "process.roles": "broker",
+            "node.id": str(node_id),
+            "controller.quorum.bootstrap.servers": quorum.servers,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{self.host}:{self.port}",
+            "log.dirs": str(self.log_dirs[0]),
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        self.settings_file = folder / "server.properties"
+        self.settings_file.write_text(format_properties({**ours, **(settings or {})}))
+        super().__init__(folder, [sys.executable, "-m", "kbroker.cli", "start", str(self.settings_file)])
+
+    def start(self) -> Self:
+        """Format the directory if it is new, start, and return once the broker is unfenced."""
+        if not (self.log_dirs[0] / "meta.properties").exists():
+            self.format(self._quorum.cluster_id)
+        return super().start()
+
+    def format(self, cluster_id: str) -> None:
+        """Say in the directory whose it is."""
+        tool = [sys.executable, "-m", "kbroker.cli", "storage", "format", "-c", str(self.settings_file)]
+        done = subprocess.run([*tool, "-t", cluster_id], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr

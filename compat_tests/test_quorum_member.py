@@ -1,0 +1,190 @@
+"""A kbroker in a running cluster of Apache Kafka 4.4: one controller, two of Apache's brokers, and one of ours.
+
+It joins by a file of six lines. All the time an idempotent producer writes with acks=all to a topic of three replicas;
+nothing that it was told is safe may be lost, twice or out of order, and replicas are compared byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from compat_tests import waiting
+from compat_tests.apache import Quorum, QuorumBroker, Server, run_tool
+from compat_tests.brokers import KbrokerMember
+from compat_tests.checker import Acknowledged, complaints, everything
+from compat_tests.clients import LIBRDKAFKA, Driver, running
+from compat_tests.raw import METADATA, Connection
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+RELEASE = "4.4.0"
+OURS = 3
+eventually = partial(waiting.eventually, within_s=60)
+TOOLS = "org.apache.kafka.tools"
+WRITTEN = 3  # partitions of the topic that is written all the time
+SETTINGS = {
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.state.log.num.partitions": "3",
+    "controlled.shutdown.retry.backoff.ms": "500",
+    "replica.lag.time.max.ms": "5000",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+}
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+
+
+class Cluster:
+    """Brokers 1 and 2 are Apache's, 3 is ours. brokers: by node id."""
+
+    def __init__(self, folder: Path, quorum: Quorum) -> None:
+        self.folder, self.quorum = folder, quorum
+        self.brokers: dict[int, Server] = {
+            node_id: QuorumBroker(quorum, folder / f"broker{node_id}", node_id, settings=SETTINGS, heap="320m")
+            for node_id in (1, 2)
+        }
+        self.brokers[OURS] = KbrokerMember(quorum, folder / f"broker{OURS}", OURS, settings=SETTINGS)
+
+    @property
+    def addresses(self) -> str:
+        """Of all brokers, as bootstrap.servers wants them."""
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    def seen(self, at: int) -> MetadataResponse:
+        """The cluster as a broker tells it."""
+        with Connection(self.brokers[at].port) as connection:
+            answer: MetadataResponse = connection.ask(MetadataRequest(topics=None), METADATA)
+            return answer
+
+    def partitions(self, topic: str, at: int = OURS) -> list[tuple[int, tuple[int, ...], frozenset[int]]]:
+        """(leader, replicas, in-sync replicas) of each partition, as a broker tells them."""
+        return [
+            (each.leader_id, tuple(each.replica_nodes), frozenset(each.isr_nodes))
+            for known in self.seen(at).topics
+            if known.name == topic
+            for each in sorted(known.partitions, key=lambda each: each.partition_index)
+        ]
+
+    def make(self, topic: str, *replicas: Sequence[int], at: int = 1, **configs: str) -> None:
+        """A topic with these replicas, known to every broker that runs."""
+        admin = KafkaAdminClient(bootstrap_servers=self.brokers[at].address)
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        assignment = dict(enumerate(map(list, replicas)))
+        admin.create_topics([NewTopic(topic, -1, -1, replica_assignments=assignment, topic_configs=settings)])
+        admin.close()
+        for number, broker in self.brokers.items():
+            if broker.alive:
+                eventually(lambda number=number: len(self.partitions(topic, number)) == len(replicas))  # type: ignore[misc]
+
+    def tool(self, name: str, *arguments: str, at: int = OURS, code: int = 0) -> str:
+        """What one of Apache's tools said, that knows one broker."""
+        done = run_tool(RELEASE, name, "--bootstrap-server", self.brokers[at].address, *arguments)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def move(self, topic: str, *replicas: Sequence[int], at: int = OURS) -> None:
+        """Apache's tool moves the partitions of a topic, and says in the end that it is done."""
+        plan = self.folder / f"{topic}.json"
+        moves = [{"topic": topic, "partition": index, "replicas": list(some)} for index, some in enumerate(replicas)]
+        plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+        command = [f"{TOOLS}.reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan)]
+        self.tool(*command, "--execute", at=at)
+        for number in self.brokers:
+            eventually(
+                lambda number=number: (
+                    [set(isr) for _, _, isr in self.partitions(topic, number)]  # type: ignore[misc]
+                    == [set(some) for some in replicas]
+                )
+            )
+        said = self.tool(*command, "--verify", at=at)
+        assert said.count("is completed") == len(replicas), said
+
+    def all_in_sync(self, topic: str) -> None:
+        """Wait until every broker knows that every replica is in sync."""
+        for number in self.brokers:
+            eventually(
+                lambda number=number: all(set(isr) == set(some) for _, some, isr in self.partitions(topic, number))  # type: ignore[misc]
+            )
+
+    def log(self, topic: str, index: int, at: int) -> bytes:
+        """The bytes of a replica."""
+        found = sorted((self.folder / f"broker{at}").glob(f"data*/{topic}-{index}/*.log"))
+        return b"".join(each.read_bytes() for each in found)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("quorum")
+    with ExitStack() as stack:
+        quorum = Quorum(RELEASE, folder)
+        for controller in quorum.controllers.values():
+            stack.enter_context(controller)
+        made = Cluster(folder, quorum)
+        for broker in made.brokers.values():
+            stack.enter_context(broker)
+        yield made
+
+
+@pytest.fixture
+def driver(cluster: Cluster, tmp_path: Path) -> Iterator[Driver]:
+    with running(cluster.addresses, tmp_path, LIBRDKAFKA) as (found,):
+        yield found
+
+
+def test_a_broker_that_joined_is_one_of_the_cluster_as_all_of_them_tell_it(cluster: Cluster) -> None:
+    for number in cluster.brokers:
+        eventually(lambda number=number: {each.node_id for each in cluster.seen(number).brokers} == {1, 2, OURS})  # type: ignore[misc]
+
+
+def test_a_busy_topic_is_moved_onto_it_and_back_and_it_is_killed_and_no_record_is_lost(
+    cluster: Cluster, driver: Driver
+) -> None:
+    topic = "busy"
+    cluster.make(topic, [1, 2], [2, 1], [1, 2], min_insync_replicas="2")
+    driver.start_writing(topic, WRITTEN, 2, 200)
+
+    def written_on() -> None:
+        before = driver.written()
+        eventually(lambda: all(now > then + 20 for now, then in zip(driver.written(), before, strict=True)))
+
+    written_on()
+    cluster.move(topic, [OURS, 1, 2], [OURS, 2, 1], [1, OURS, 2])
+    cluster.tool(f"{TOOLS}.LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
+    eventually(lambda: [leader for leader, _, _ in cluster.partitions(topic)] == [OURS, OURS, 1])
+    written_on()
+    cluster.brokers[OURS].kill()
+    eventually(lambda: OURS not in {leader for leader, _, _ in cluster.partitions(topic, 1)})
+    written_on()
+    cluster.brokers[OURS].start()
+    cluster.all_in_sync(topic)
+    cluster.tool(f"{TOOLS}.LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
+    eventually(lambda: [leader for leader, _, _ in cluster.partitions(topic)] == [OURS, OURS, 1])
+    written_on()
+    cluster.brokers[1].kill()
+    eventually(lambda: 1 not in {leader for leader, _, _ in cluster.partitions(topic)})
+    written_on()
+    cluster.brokers[1].start()
+    cluster.all_in_sync(topic)
+    cluster.brokers[OURS].stop()
+    eventually(lambda: OURS not in {leader for leader, _, _ in cluster.partitions(topic, 1)})
+    written_on()
+    cluster.brokers[OURS].start()
+    cluster.all_in_sync(topic)
+    written_on()
+    places, failed = driver.stop_writing()
+    cluster.all_in_sync(topic)
+    logs = {at: [cluster.log(topic, index, at) for index in range(WRITTEN)] for at in cluster.brokers}
+    assert logs[OURS] == logs[1] == logs[2]
+    cluster.move(topic, [1, 2], [2, 1], [1, 2])
+    assert failed == []
+    acknowledged = [Acknowledged("librdkafka", *each) for each in places]
+    assert complaints(acknowledged, everything(driver, topic, WRITTEN)) == []
+    eventually(lambda: not any(cluster.log(topic, index, OURS) for index in range(WRITTEN)))
