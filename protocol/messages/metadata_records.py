@@ -246,7 +246,7 @@ class ClientQuotaRecord(Message, versions="0", flexible="0+"):
     entity: Array[EntityData]
     key: String  # producer_byte_rate, consumer_byte_rate, request_percentage, ...
     value: Float64
-    remove: Bool  # True: the quota is gone, whatever `value` says
+    remove: Bool  # True: the quota is gone, and `value` says nothing
 
 
 class EntityData(Struct):
