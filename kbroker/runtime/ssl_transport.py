@@ -93,7 +93,9 @@ class SslTransport:
                 return 0
         elif not self.has_bytes_buffered() and not self._hear():
             return 0
-        for _ in range(LOOKS):
+        for look in range(LOOKS):
+            if look and not self._hear():
+                return 0
             before = self._incoming.pending
             size = self._decipher(buffer)
             if self._outgoing.pending and not self._unsent:  # new keys, said back
@@ -105,8 +107,6 @@ class SslTransport:
             self._useless += before - self._incoming.pending  # a part of a record, or nothing for us in it
             if self._useless > USELESS_BYTES:
                 raise TlsError("it sends records of TLS without data")
-            if not self._hear():
-                return 0
         raise BlockingIOError
 
     def _decipher(self, buffer: memoryview) -> int | None:

@@ -101,8 +101,7 @@ def wait(*all_: Attempts) -> None:
     """Until one of them may go on."""
     poll = select.poll()
     for each in all_:
-        buffered = each.transport.buffers_input and each.transport.has_bytes_buffered()
-        if not each.waits_for or (buffered and each.waits_for == select.POLLIN):
+        if not each.waits_for:
             return
         poll.register(each.transport.fileno(), each.waits_for)
     assert poll.poll(PATIENCE_S * 1000), "it waits for what does not come"
@@ -130,6 +129,15 @@ def test_all_arrives_in_order_in_rooms_of_any_size(ends: tuple[Transport, Transp
     for source, target in ((client, server), (server, client), (client, server)):
         data = os.urandom(max(100, 50 * room))
         assert carry(source, target, data, room) == data
+
+
+@pytest.mark.parametrize("size", [1, 4_000, 4_090, 4_096, 9_000, 12_200, 12_288, 16_384, 16_385, 40_000])
+def test_what_comes_first_arrives_though_nothing_follows_it(ends: tuple[Transport, Transport], size: int) -> None:
+    """Whatever is taken in at a time: nothing is left inside that no readiness tells of."""
+    server, client = ends
+    carry(server, client, b"greeted")
+    data = os.urandom(size)
+    assert carry(client, server, data) == data
 
 
 def test_more_than_a_socket_holds_arrives(ends: tuple[Transport, Transport]) -> None:
