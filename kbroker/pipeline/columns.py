@@ -25,12 +25,14 @@ from protocol.records.batch import (
     CONTROL,
     COUNT,
     HEADER_SIZE,
+    LARGEST_SEQUENCE,
     LENGTH_AT,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
     MAGIC_AT,
     PRODUCER_ID,
+    PRODUCER_ID_AT,
     SMALLEST_LEGACY_LENGTH,
     TRANSACTIONAL,
     HeaderTuple,
@@ -38,6 +40,7 @@ from protocol.records.batch import (
     last_offset_of,
     set_base_offset,
     unpack_header,
+    write_crc,
 )
 from protocol.records.content import (
     LARGEST_DELTA,
@@ -86,6 +89,8 @@ HEADERS_DDL = "headers array<struct<key: string, value: binary>>"
 
 NOTHING = memoryview(b"")
 _INT32 = struct.Struct(">i")
+PRODUCER = struct.Struct(">qhi")
+"""Producer id, epoch and base sequence, as they lie in a batch from PRODUCER_ID_AT on."""
 FIRST_MS, LAST_MS = -62_135_510_400_000, 253_402_214_399_999
 """Which of records' timestamps Spark has, too: days of the years 1 to 9999 in any zone, as Python's datetime has them.
 Of a record with another one `timestamp` is null; `timestampMs` is what the record has, always."""
@@ -625,4 +630,11 @@ def encoded(records: list[Record], *, codec_id: int = 0, producer: Producer = NO
         base_sequence=sequence & 0x7FFFFFFF if producer.producer_id >= 0 else -1,
     )
     set_base_offset(batch, 0, 0)  # a producer's batch counts from 0
+    return batch
+
+
+def produced(batch: bytearray, producer: Producer, sequence: int) -> bytearray:
+    """A batch that `encoded` made without a producer, as this one's. sequence: of its first record."""
+    PRODUCER.pack_into(batch, PRODUCER_ID_AT, *producer, sequence & LARGEST_SEQUENCE)
+    write_crc(batch, 0, len(batch))
     return batch

@@ -85,13 +85,13 @@ def read(
     committed: bool = True,
     allow_gaps: bool = False,
     ids: Mapping[str, str] | None = None,
-    whole: bool = False,
 ) -> DataFrame:
     """The records of these spans: columns as in COLUMNS.
 
-    ids: the topics' ids, of which records are wanted. whole: have each partition read by one task, in order.
+    ids: the topics' ids, of which records are wanted. A partition's records are in its order: of several tasks that
+    read it, each has what comes before the next one's.
     """
-    parts = _parts(spans, whole=whole)
+    parts = _parts(spans)
     ask = _asked(source, ids, committed=committed, allow_gaps=allow_gaps)
 
     def read_one(number: int) -> Iterator[pa.RecordBatch]:
@@ -116,7 +116,7 @@ def read_apart(
     A batch that is damaged is a row: its bytes are the value, and `damage` says what is wrong.
     """
     total = sum(span.end - span.start for span in spans.values())
-    parts = _parts(spans, whole=False, size=min(TASK_RECORDS, max(1, total // least)) if least else TASK_RECORDS)
+    parts = _parts(spans, size=min(TASK_RECORDS, max(1, total // least)) if least else TASK_RECORDS)
     numbers = {place: number for number, place in enumerate(sorted(spans))}
     ask = _asked(source, ids, committed=True, allow_gaps=allow_gaps)
 
@@ -162,8 +162,8 @@ def _asked(
     return ask
 
 
-def _parts(spans: Spans, *, whole: bool, size: int = TASK_RECORDS) -> list[Span]:
-    return [part for place, span in sorted(spans.items()) for part in parted(place, span, whole=whole, size=size)]
+def _parts(spans: Spans, size: int = TASK_RECORDS) -> list[Span]:
+    return [part for place, span in sorted(spans.items()) for part in parted(place, span, size)]
 
 
 def _in_tasks(
@@ -180,8 +180,8 @@ def _in_tasks(
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(fetched, ddl)
 
 
-def parted(place: Place, span: PartitionEnd, *, whole: bool, size: int = TASK_RECORDS) -> Iterator[Span]:
+def parted(place: Place, span: PartitionEnd, size: int = TASK_RECORDS) -> Iterator[Span]:
     """A partition's span as spans of about `size`, in order; none if it is empty."""
-    count = 1 if whole else max(1, round((span.end - span.start) / size))
+    count = max(1, round((span.end - span.start) / size))
     edges = [span.start + (span.end - span.start) * index // count for index in range(count + 1)]
     return (Span(*place, start, end) for start, end in pairwise(edges) if end > start)

@@ -255,9 +255,7 @@ class _Job:
     def _carried_out(self, spans: Spans, chunk: Mapping[str, Any], read: Read) -> dict[str, int]:
         """How many records of each topic were written, by its name at the source."""
         bases = {(topic, index): base for topic, index, base in chunk["bases"]}
-        rows = kafka.read(
-            self._spark, self._source, spans, allow_gaps=self._policy.allow_gaps, ids=ahead.ids_of(read), whole=True
-        )
+        rows = kafka.read(self._spark, self._source, spans, allow_gaps=self._policy.allow_gaps, ids=ahead.ids_of(read))
         task = Task(self._target.settings, Producer(*chunk["producer"]), bases, None, self._codec)
         done = ahead.in_generations(written(renamed_topics(rows, self.names), task), read, self.names)
         place = self._store.path(f"{MAP}/chunk-{self._known['chunks']:010}")

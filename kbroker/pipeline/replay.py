@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kbroker.pipeline import archive, manifests
+from kbroker.pipeline import archive, manifests, ranges
 from kbroker.pipeline.ahead import is_another
 from kbroker.pipeline.columns import Producer
 from kbroker.pipeline.errors import PipelineError
@@ -26,6 +26,7 @@ from kbroker.pipeline.names import KEPT, carried, check_names
 from kbroker.pipeline.storage import Storage, files_as_they_are
 from kbroker.pipeline.wire import Cluster, Place
 from kbroker.pipeline.write import Task, written
+from protocol.namedtuple import NamedTuple
 
 Summary = dict[str, Any]
 
@@ -57,7 +58,8 @@ def replay(
     frame = selected(archive.read(spark, folder, list(renamed)), since=since, until=until)
     if keys is not None:
         frame = with_keys(frame, files_as_they_are(spark).text(keys))
-    names = {row.topic: row.partitions for row in _sizes(frame).collect()}
+    parts = in_ranges(frame)
+    names = {topic: max(part.partition for part in parts if part.topic == topic) + 1 for topic in _topics_of(parts)}
     known = manifests.described(Storage(spark, folder))
     store = Storage(spark, state or f"{folder.rstrip('/')}/_replays")
     wanted = [target.bootstrap, sorted(renamed.items()), since, until, keys, rekey, partitions]
@@ -78,10 +80,10 @@ def replay(
                     "partitions, or let keys choose them (--rekey)"
                 )
         producer, bases = _state(store, name, cluster, list(counts), rekey=rekey)
-    placed = renamed_topics(frame, renamed)
-    ordered = by_key(placed, counts) if rekey else by_partition(placed, len(bases))
+    ordered = by_key(frame, {old: counts[renamed.get(old, old)] for old in names}) if rekey else by_range(frame, parts)
     tasks = max(1, min(len(bases), spark.sparkContext.defaultParallelism))  # that write at the same time
-    done = written(ordered, Task(target.settings, producer, bases, rate / tasks if rate else None, codec))
+    task = Task(target.settings, producer, bases, rate / tasks if rate else None, codec)
+    done = written(renamed_topics(ordered, renamed), task)
     rows = done.groupBy("topic").agg(f.sum("records").alias("records"), f.sum("appended").alias("appended")).collect()
     found = {row.topic: {"records": row.records, "written": row.appended} for row in rows}
     return {
@@ -147,11 +149,38 @@ def renamed_topics(records: DataFrame, names: Mapping[str, str]) -> DataFrame:
     return records.withColumn("topic", topic)
 
 
-def by_partition(records: DataFrame, places: int) -> DataFrame:
-    """Each partition's records in one task, in order."""
-    return records.repartition(max(1, min(places, 64)), "topic", "partition").sortWithinPartitions(
-        "topic", "partition", "generation", "offset"
-    )
+class Part(NamedTuple):
+    """A range of offsets of an archive. range: its number in its partition, as ranges.RECORDS makes them."""
+
+    topic: str
+    partition: int
+    generation: int
+    range: int
+    records: int
+
+
+def in_ranges(records: DataFrame) -> list[Part]:
+    """Where the records lie, in order; of an archive only its small columns are read for it."""
+    number = f.floor(f.col("offset") / ranges.RECORDS).alias("range")
+    rows = records.groupBy("topic", "partition", "generation", number).agg(f.count("*").alias("records")).collect()
+    return sorted(Part(*row) for row in rows)
+
+
+def by_range(records: DataFrame, parts: Sequence[Part]) -> DataFrame:
+    """The records of these parts in order, a task having ranges.RECORDS of them, about: no partition is one task."""
+    numbers, task, filled = [], 0, 0
+    for part in parts:
+        if filled and filled + part.records > ranges.RECORDS:
+            task, filled = task + 1, 0
+        filled += part.records
+        numbers.append((*part[:4], task))
+    known = "topic string, partition int, generation int, _range bigint, _task int"
+    tasks = records.sparkSession.createDataFrame(numbers, known)
+    ranged = records.withColumn("_range", f.floor(f.col("offset") / ranges.RECORDS))
+    joined = ranged.join(f.broadcast(tasks), ["topic", "partition", "generation", "_range"])
+    order = ("topic", "partition", "generation", "offset")
+    placed = joined.repartitionById(task + 1, "_task").sortWithinPartitions(*order)
+    return placed.select(*records.columns)
 
 
 def by_key(records: DataFrame, partitions: Mapping[str, int]) -> DataFrame:
@@ -160,9 +189,10 @@ def by_key(records: DataFrame, partitions: Mapping[str, int]) -> DataFrame:
     Between source partitions the order is by time: by the latest timestamp so far, for a late record must not
     overtake what lay before it. Records without a key are spread by their offset.
     """
-    before = Window.partitionBy("topic", "partition", "generation").orderBy("offset")
-    so_far = f.max(f.when(f.col("timestamp").isNotNull(), f.col("timestampMs"))).over(before)
-    timed = records.withColumn("_so_far", so_far).withColumn("_source", f.col("partition"))
+    time = f.when(f.col("timestamp").isNotNull(), f.col("timestampMs"))
+    before = ranges.greatest_before(records.withColumn("_time", time), "_time", "_before")
+    so_far = f.greatest("_time", "_before")
+    timed = before.withColumns({"_so_far": so_far, "_source": f.col("partition")}).drop("_time", "_before")
 
     def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -186,5 +216,5 @@ def _placed(batch: pa.RecordBatch, partitions: Mapping[str, int]) -> pa.Array:
     return pa.array(np.where(absent, offsets, hashed) % counts, pa.int64()).cast(pa.int32())
 
 
-def _sizes(records: DataFrame) -> DataFrame:
-    return records.groupBy("topic").agg((f.max("partition") + 1).alias("partitions"))
+def _topics_of(parts: Sequence[Part]) -> list[str]:
+    return sorted({part.topic for part in parts})

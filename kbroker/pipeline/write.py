@@ -1,10 +1,14 @@
 """Writing records to topics from Spark's tasks: in order, with their timestamps, and there once whatever is repeated.
 
-Called by replay and mirror. Spark's connector cannot set timestamps, and repeats what a task had written before it
-died. Here a partition's records are numbered from the state's `base`: the n-th of them has sequence number n, under a
-producer id that the state keeps. A task that starts again asks where the partition ends, passes over what is there and
-goes on; a request of its dead predecessor that arrives late is a duplicate by its number, and dropped by the broker.
-No other producer may write to those partitions meanwhile: that is checked, by the last record that is there.
+Called by replay and mirror. Two stages. Rows become batches, by as many tasks as the rows come in, a range of offsets
+each: that is the work. Then each target partition's batches are appended by one task, for a partition has one order;
+it does nothing with a record.
+
+Spark's connector cannot set timestamps, and repeats what a task had written before it died. Here a partition's records
+are numbered from the state's `base`: the n-th of them has sequence number n, under a producer id that the state keeps.
+A task that starts again asks where the partition ends, passes over what is there and goes on; a request of its dead
+predecessor that arrives late is a duplicate by its number, and dropped by the broker. No other producer may write to
+those partitions meanwhile: that is checked, by the last record that is there.
 """
 
 from __future__ import annotations
@@ -12,22 +16,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
-from kbroker.pipeline.columns import ROWS, Producer, Span, batches_of, decoded, encoded, records_of
+from kbroker.pipeline.columns import ROWS, Producer, Span, batches_of, decoded, encoded, produced, records_of
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.wire import LATEST, Cluster, Place, Settings, chunks
 from protocol.namedtuple import NamedTuple
 from protocol.records import Record
+from protocol.records.batch import COUNT, unpack_header
 from protocol.records.compression import codec_named
+from protocol.records.content import parse_records
 
 BATCH_BYTES = 500_000
 """Of records before compression: a batch stays under any broker's message.max.bytes unless one record alone is over."""
+MOST_TASKS = 256
+"""That append at a time, at most: with more target partitions than that a task has several, one after the other."""
 WRITTEN = "topic string, partition int, source_offset bigint, target_offset bigint, records bigint, appended bigint"
 """A row for each run of records whose offsets moved by the same distance. appended: those not there before."""
 _WRITTEN = pa.schema(
@@ -40,6 +51,21 @@ _WRITTEN = pa.schema(
         ("appended", pa.int64()),
     ]
 )
+_PACKED = "place int, range int, number int, runs array<bigint>, data binary"
+"""A row for each batch. place: of its target partition, in the order of the task's bases. range, number: which task
+made it, and which one of its batches it is: the order of a partition's batches. runs: first source offset and number of
+records of each run of offsets without a gap."""
+_BATCH = pa.schema(
+    [
+        ("place", pa.int32()),
+        ("range", pa.int32()),
+        ("number", pa.int32()),
+        ("runs", pa.list_(pa.int64())),
+        ("data", pa.binary()),
+    ]
+)
+_MANY = 16
+"""Batches that go to Spark in one go: some 8 MB."""
 
 
 class Task(NamedTuple):
@@ -58,15 +84,61 @@ class Task(NamedTuple):
 def written(ordered: DataFrame, task: Task) -> DataFrame:
     """Write rows (topic and partition being the target's; offset the source's) and say where they went: WRITTEN.
 
-    ordered: the rows of one target partition are all in one of the frame's partitions, side by side, in order.
+    ordered: the rows of each of the frame's partitions are in order, and what one of them has of a target partition
+    comes before what the next one has of it.
     """
+    tasks = max(1, min(len(task.bases), MOST_TASKS))
+    packed = ordered.mapInArrow(partial(_packed, task), _PACKED)
+    placed = packed.repartitionById(tasks, f.col("place") % tasks).sortWithinPartitions("place", "range", "number")
 
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def append(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        places = sorted(task.bases)
         with Cluster(task.settings, patient=True) as cluster:
-            for place, pieces in groupby(_pieces(batches), key=lambda piece: piece[0]):
-                yield from _Writer(cluster, task, place).write(piece for _, piece in pieces)
+            for number, rows in groupby(_rows(batches), key=lambda row: row[0]):
+                yield _Writer(cluster, task, places[number]).write((runs, data) for _, runs, data in rows)
 
-    return ordered.mapInArrow(write, WRITTEN)
+    return placed.mapInArrow(append, WRITTEN)
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, list[int], bytes]]:
+    for batch in batches:
+        yield from zip(*(batch.column(name).to_pylist() for name in ("place", "runs", "data")), strict=True)
+
+
+def _packed(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of one of the frame's partitions as batches: rows of _PACKED."""
+    context = TaskContext.get()
+    mine = context.partitionId() if context else 0
+    numbers = {place: number for number, place in enumerate(sorted(task.bases))}
+    codec_id = codec_named(task.codec).codec_id
+    # ten batches a second at a given rate, so that it is kept by the second and not by the megabyte
+    most = max(1, int(task.rate / 10)) if task.rate else ROWS
+    found: list[tuple[int, int, int, list[int], bytes]] = []
+    made = 0
+    for place, piece in _pieces(batches):
+        if place not in numbers:
+            raise PipelineError(f"{place[0]} has no partition {place[1]}: give it as many as the source has, or re-key")
+        offsets, at = piece.column("offset").to_numpy(), 0
+        for run in batches_of(records_of(piece), BATCH_BYTES, most):
+            runs = _runs(offsets[at : at + len(run)])
+            found.append((numbers[place], mine, made, runs, bytes(encoded(run, codec_id=codec_id))))
+            at, made = at + len(run), made + 1
+            if len(found) == _MANY:
+                yield _as_rows(found)
+                found = []
+    if found:
+        yield _as_rows(found)
+
+
+def _as_rows(found: list[tuple[int, int, int, list[int], bytes]]) -> pa.RecordBatch:
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*found, strict=True), _BATCH, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=_BATCH)
+
+
+def _runs(offsets: Any) -> list[int]:
+    """First offset and number of each run without a gap."""
+    starts = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
+    return [number for start, end in pairwise(starts) for number in (int(offsets[start]), end - start)]
 
 
 def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Place, pa.RecordBatch]]:
@@ -87,8 +159,6 @@ class _Writer:
 
     def __init__(self, cluster: Cluster, task: Task, place: Place) -> None:
         self._cluster, self._task, self._place = cluster, task, place
-        if place not in task.bases:
-            raise PipelineError(f"{place[0]} has no partition {place[1]}: give it as many as the source has, or re-key")
         self._base = task.bases[place]
         self._codec = codec_named(task.codec).codec_id
         end = cluster.offsets([place], LATEST)[place]
@@ -98,13 +168,12 @@ class _Writer:
                 f"{place[0]}-{place[1]} ends at {end}, before {self._base} where this job began to write: it was "
                 "made again or cut; remove the job's state (--state) to write it all again"
             )
-        # ten batches a second at a given rate, so that it is kept by the second and not by the megabyte
-        self._most = max(1, int(task.rate / 10)) if task.rate else ROWS
         self._index = 0
         self._runs: list[list[int]] = []  # source offset, target offset, records
 
-    def write(self, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        self._cluster.append(self._place, self._batches(pieces))
+    def write(self, batches: Iterator[tuple[list[int], bytes]]) -> pa.RecordBatch:
+        """Append batches (their runs, as _PACKED has them, and their bytes): rows of WRITTEN."""
+        self._cluster.append(self._place, self._batches(batches))
         if self._index < self._there:
             raise self._foreign()
         runs = np.array(self._runs, np.int64).reshape(-1, 3)
@@ -112,37 +181,40 @@ class _Writer:
         columns = [pa.array(runs[:, 0]), pa.array(runs[:, 1]), pa.array(runs[:, 2]), pa.array(runs[:, 2] - there)]
         topic = pa.repeat(pa.scalar(self._place[0], pa.string()), len(runs))
         partition = pa.repeat(pa.scalar(self._place[1], pa.int32()), len(runs))
-        yield pa.RecordBatch.from_arrays([topic, partition, *columns], schema=_WRITTEN)
+        return pa.RecordBatch.from_arrays([topic, partition, *columns], schema=_WRITTEN)
 
-    def _batches(self, pieces: Iterator[pa.RecordBatch]) -> Iterator[bytearray]:
+    def _batches(self, batches: Iterator[tuple[list[int], bytes]]) -> Iterator[bytearray]:
+        """The batches that are not there yet, numbered."""
         began = time.monotonic()
-        for piece in pieces:
-            first = self._index
-            self._note(piece.column("offset").to_numpy())
-            passed = min(max(self._there - first, 0), piece.num_rows)
-            if passed and first + passed == self._there:
-                self._compare(records_of(piece.slice(passed - 1, 1))[0])
-            sequence = first + passed
-            for run in batches_of(records_of(piece.slice(passed)), BATCH_BYTES, self._most):
-                self._wait(began, sequence - self._there)
-                yield encoded(run, codec_id=self._codec, producer=self._task.producer, sequence=sequence)
-                sequence += len(run)
+        for runs, data in batches:
+            first, count = self._index, unpack_header(memoryview(data), 0)[COUNT]
+            self._note(runs)
+            passed = min(max(self._there - first, 0), count)
+            batch = bytearray(data)
+            if passed:
+                records = parse_records(memoryview(data), 0, unpack_header(memoryview(data), 0))
+                if first + passed == self._there:
+                    self._compare(records[passed - 1])
+                if passed == count:
+                    continue
+                rest = [each._replace(offset=number) for number, each in enumerate(records[passed:])]
+                batch = encoded(rest, codec_id=self._codec)
+            self._wait(began, first + passed - self._there)
+            yield produced(batch, self._task.producer, first + passed)
 
     def _wait(self, began: float, sent: int) -> None:
         if self._task.rate:
             threading.Event().wait(max(0.0, began + sent / self._task.rate - time.monotonic()))
 
-    def _note(self, offsets: Any) -> None:
-        """Remember which target offsets these source offsets become."""
-        starts = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
-        for start, end in pairwise(starts):
-            source, target = int(offsets[start]), self._base + self._index
+    def _note(self, runs: list[int]) -> None:
+        """Remember which target offsets a batch's source offsets become."""
+        for source, count in zip(runs[::2], runs[1::2], strict=True):
             last = self._runs[-1] if self._runs else None
             if last is not None and source == last[0] + last[2]:
-                last[2] += end - start
+                last[2] += count
             else:
-                self._runs.append([source, target, end - start])
-            self._index += end - start
+                self._runs.append([source, self._base + self._index, count])
+            self._index += count
 
     def _compare(self, mine: Record) -> None:
         """The last record that is there must be the one that this job put there."""

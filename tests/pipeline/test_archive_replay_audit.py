@@ -14,13 +14,14 @@ from kafka import KafkaProducer
 from pyspark.sql import functions as f
 
 from kbroker import testing
-from kbroker.pipeline import archive, audit, files, manifests, ranges, replay
+from kbroker.pipeline import archive, audit, files, kafka, manifests, ranges, replay
 from kbroker.pipeline.columns import encoded
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.hashing import murmur2
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import Cluster
+from kbroker.pipeline.write import Task, written
 from protocol.records import Record
 from tests.pipeline.given import KEEP, T0, fill, frame, records
 
@@ -210,6 +211,43 @@ def test_a_replay_by_time_and_key(spark: Any, source: Source, cluster: Cluster, 
         if each.key in (b"key-1", b"key-2") and window["since"] <= each.timestamp < window["until"]
     ]
     assert cluster.ends([name])[name, 0].end == len(wanted) > 0
+
+
+def test_one_partition_is_replayed_by_tasks_that_have_a_range_each(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "RECORDS", 100)
+    fill(cluster, topic, [records(1000), records(30, 2)])
+    archived(spark, source, topic, tmp_path)
+    frame = archive.read(spark, str(tmp_path))
+    rows = replay.by_range(frame, replay.in_ranges(frame)).select(
+        f.spark_partition_id().alias("task"), "partition", "offset"
+    )
+    placed = [(row.task, row.partition, row.offset) for row in rows.collect()]
+    assert placed == sorted(placed)
+    assert {task for task, partition, _ in placed if partition == 0} == set(range(10))
+    names = {topic: f"{topic}-copy"}
+    assert replay.replay(spark, source, str(tmp_path), topics=names)["written"] == 1030
+    assert replay.replay(spark, source, str(tmp_path), topics=names)["written"] == 0
+    assert audit.audit(spark, source, source, names)["equal"]
+
+
+@pytest.mark.parametrize("there", [137, 100, 1000])  # in the middle of a batch, at its end, all
+def test_what_a_task_had_written_is_passed_over_wherever_it_ended(
+    spark: Any, source: Source, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch, there: int
+) -> None:
+    monkeypatch.setattr(ranges, "RECORDS", 100)
+    fill(cluster, topic, [records(1000)])
+    copy = f"{topic}-copy"
+    cluster.create(copy, 1, KEEP)
+    rows = kafka.read(spark, source, cluster.ends([topic])).withColumn("generation", f.lit(0))
+    task = Task(source.settings, cluster.producer(), {(copy, 0): 0})
+    for some, new in ((rows.where(f"offset < {there}"), there), (rows, 1000 - there)):
+        ordered = replay.by_range(some, replay.in_ranges(some))
+        found = written(replay.renamed_topics(ordered, {topic: copy}), task).collect()
+        assert sum(row.appended for row in found) == new
+    assert [(row.source_offset, row.target_offset, row.records) for row in found] == [(0, 0, 1000)]
+    assert audit.audit(spark, source, source, {topic: copy})["equal"]
 
 
 def test_re_keyed_records_lie_where_kafkas_producer_puts_them(spark: Any, source: Source) -> None:
