@@ -16,7 +16,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from kbroker.pipeline import archive, kafka, manifests, segments
+from kbroker.pipeline import archive, kafka, manifests, ranges, segments
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.ranges import AT, PLACE, greatest_before, ranked
@@ -209,12 +209,23 @@ def differences(left: DataFrame, right: DataFrame) -> DataFrame:
 
 
 def runs(offsets: DataFrame) -> DataFrame:
-    """Offsets (topic, partition, kind, generation, offset) as ranges: first, last, records."""
-    order = Window.partitionBy(*PLACE, "kind", "generation").orderBy("offset")
-    grouped = offsets.withColumn("_run", f.col("offset") - f.row_number().over(order))
-    return (
-        grouped.groupBy(*PLACE, "kind", "generation", "_run")
+    """Offsets (topic, partition, kind, generation, offset) as runs: first, last, records. Found in ranges of offsets,
+    and then joined where two ranges meet."""
+    of = (*PLACE, "kind", "generation")
+    ranged = offsets.withColumn("_range", f.floor(f.col("offset") / ranges.RECORDS))
+    within = Window.partitionBy(*of, "_range").orderBy("offset")
+    pieces = (
+        ranged.withColumn("_run", f.col("offset") - f.row_number().over(within))
+        .groupBy(*of, "_range", "_run")
         .agg(f.min("offset").alias("first"), f.max("offset").alias("last"), f.count("*").alias("records"))
+    )
+    order = Window.partitionBy(*of).orderBy("first")
+    begins = f.coalesce(f.col("first") != f.lag("last").over(order) + 1, f.lit(True)).cast("int")
+    return (
+        pieces.select(*of, "first", "last", "records", begins.alias("_begins"))
+        .withColumn("_run", f.sum("_begins").over(order))
+        .groupBy(*of, "_run")
+        .agg(f.min("first").alias("first"), f.max("last").alias("last"), f.sum("records").alias("records"))
         .drop("_run")
     )
 

@@ -283,14 +283,16 @@ def some(*offsets: int) -> list[Any]:
     return [("t", 0, offset, T0, b"k", b"value %d" % offset) for offset in offsets]
 
 
-def test_the_audit_tells_what_is_missing_extra_and_changed(spark: Any) -> None:
+def test_the_audit_tells_what_is_missing_extra_and_changed(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = [(*each[:5], b"other") if each[2] == 7 else each for each in some(0, 1, 4, 5, 6, 7)]
     extra = [("t", 0, 8, T0, b"k", b"new")]
-    assert differences(spark, some(*range(8)), changed + extra) == [
-        ("changed", 7, 7),
-        ("extra", 8, 8),
-        ("missing", 2, 3),
-    ]
+    for size in (ranges.RECORDS, 3):  # the second has a run that lies in two ranges
+        monkeypatch.setattr(ranges, "RECORDS", size)
+        assert differences(spark, some(*range(8)), changed + extra) == [
+            ("changed", 7, 7),
+            ("extra", 8, 8),
+            ("missing", 2, 3),
+        ]
 
 
 def test_the_audit_tells_what_has_moved(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
