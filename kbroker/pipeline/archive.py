@@ -21,12 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from kbroker.pipeline import ahead, kafka, manifests
+from kbroker.pipeline import ahead, kafka, lease, manifests
 from kbroker.pipeline.ahead import Policy, Spans
 from kbroker.pipeline.counts import QUARANTINE, RECORDS, Counts
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.files import Files
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.lease import Lease
 from kbroker.pipeline.manifests import ARCHIVE, MANIFEST, PARQUET, Batch, Count, described, form_of
 from kbroker.pipeline.progress import FREE, Pace, Step
 from kbroker.pipeline.registry import Following, Registry
@@ -94,9 +95,9 @@ def archive(
     store = Storage(spark, to)
     patient = source.patient(SILENT_S) if until_now else source
     decoded = Decoded(values, schema, keys, registry)
-    with Cluster(patient.settings) as cluster:
+    with Cluster(patient.settings) as cluster, Lease(store) as held:
         wish = topics, pattern
-        job = _Job(store, patient, cluster, wish, kind, decoded, Policy(allow_gaps, recreated), pace, until_now)
+        job = _Job(store, held, patient, cluster, wish, kind, decoded, Policy(allow_gaps, recreated), pace, until_now)
         try:
             while (step := job.batch()) is not None or not until_now:
                 on_batch(step)
@@ -113,6 +114,7 @@ class _Job:
     def __init__(
         self,
         store: Storage,
+        held: Lease,
         source: Source,
         cluster: Cluster,
         wish: tuple[Sequence[str], str | None],
@@ -141,9 +143,9 @@ class _Job:
         begun |= {"values": decoded.values, "keys": decoded.keys}
         self._known = _with_topics(cluster, {**known, **begun}, self._topics)
         self._follow = _followed(decoded, known)
-        self._told = known
-        self._sink = _begun(store, self._known, self._began or self.typed, decoded.values)
-        self._cut = self._sink.recover()
+        self._told, self._held = known, held
+        self._sink = _begun(store, held, known, self._known, self._began or self.typed, decoded.values)
+        self._cut = self._sink.recover(may_live=held.follows_a_dead_one)
         self.first = self._number = manifests.next_number(store)
         self.read, self._goal = manifests.progress(store), ends if until_now else None
         self._asked = time.monotonic()
@@ -162,9 +164,8 @@ class _Job:
                 return None
         self._look_at_schemas()
         try:
-            counts = write_batch(
-                self._store, self._sink, self._rows, Batch(self._number, spans, self.read.behind(spans))
-            )
+            batch = Batch(self._number, spans, self.read.behind(spans))
+            counts = write_batch(self._store, self._sink, self._rows, batch, self._held.check)
         except Exception as error:
             if self._follow and self._follow.learns(error, partial(self._taken, spans)):
                 self._sink.recover()  # nothing of it is there: it is decided again, by schemas that are known now
@@ -226,24 +227,32 @@ class _Job:
 
 
 def write_batch(
-    store: Storage, sink: Files | Tables, rows_of: Callable[[Spans], DataFrame], batch: Batch
+    store: Storage,
+    sink: Files | Tables,
+    rows_of: Callable[[Spans], DataFrame],
+    batch: Batch,
+    check: Callable[[], None],
 ) -> list[Count]:
     """Add a batch to the archive, whole or not at all: the one place where rows are written. How many there are.
 
-    rows_of: what is read of spans. Where something is to be set apart, that partition is read a second time.
+    rows_of: what is read of spans. Where something is to be set apart, that partition is read a second time. check:
+    raises where another job has taken the archive over.
     """
+    check()
     manifests.begin(store, batch.state())
     found, names = sink.append(RECORDS, rows_of(batch.spans), batch) if batch.spans else (Counts(), [])
     places = sorted(batch.spans)
     apart = {places[place] for place, kind in found if kind == QUARANTINE}
     if apart:
         some = batch._replace(spans={place: batch.spans[place] for place in apart})
+        check()
         names += sink.append(QUARANTINE, rows_of(some.spans), some)[1]
     counts: dict[tuple[str, str], int] = {}
     for (place, kind), records in sorted(found.items()):
         key = kind, places[place][0]
         counts[key] = counts.get(key, 0) + records
     told = [Count(*key, records) for key, records in counts.items()]
+    check()
     manifests.close(store, batch, told, names)
     return told
 
@@ -274,7 +283,7 @@ def _topics_of(
     """The topics that an archive was begun with, none if it is new. Raises PipelineError if others are named, or it is
     to be of another kind, or it is no archive."""
     if not known:
-        if store.exists() and store.files():
+        if store.exists() and any(not name.startswith(f"{lease.FOLDER}/") for name, _ in store.files()):
             raise PipelineError(f"{store.root} is not empty and is no archive: give another --to")
         return []
     began: list[str] = known["topics"]
@@ -340,13 +349,23 @@ def _described_with(known: Mapping[str, Any], typed: Typed | None) -> dict[str, 
     return {**known, "schema": typed.kind.jsonValue() if typed else None}
 
 
-def _begun(store: Storage, known: dict[str, Any], typed: Typed | None, values: str | None) -> Files | Tables:
-    """What an archive's records are written to."""
+def _begun(
+    store: Storage,
+    held: Lease,
+    before: Mapping[str, Any],
+    known: dict[str, Any],
+    typed: Typed | None,
+    values: str | None,
+) -> Files | Tables:
+    """What an archive's records are written to, by this job alone. before: what it said of itself as it was looked at.
+    Raises PipelineError."""
     sink = _sink(store, known)
-    new = not store.exists(ARCHIVE)
+    if isinstance(sink, Tables) and not before:
+        sink.check_new()
+    held.take()
+    if described(store) != before:
+        raise PipelineError(f"{store.root} was changed by another job meanwhile: start this one again")
     if isinstance(sink, Tables):
-        if new:
-            sink.check_new()
         store.write_json(ARCHIVE, _described_with(known, typed))  # before the tables: they are this archive's
         decodes = decoder(values, "{}")  # the columns of a registry's schemas come with the rows that have them
         column = f"{decodes.column} {typed.kind.simpleString() if typed else 'string'}" if decodes else ""
@@ -376,10 +395,12 @@ def read(spark: SparkSession, folder: str, topics: Sequence[str] = (), *, quaran
 def compact_files(spark: SparkSession, folder: str) -> Summary:
     """Put an archive's small files together, as its format does; nothing else changes. Raises PipelineError."""
     store = Storage(spark, folder)
-    sink = _sink(store, described(store))
-    if sink.recover() is not None:
-        raise PipelineError(f"{folder} has a batch that was cut off: run the archive again, which finishes it")
-    return sink.compact()
+    with Lease(store) as held:
+        sink = _sink(store, described(store))
+        held.take()
+        if sink.recover(may_live=held.follows_a_dead_one) is not None:
+            raise PipelineError(f"{folder} has a batch that was cut off: run the archive again, which finishes it")
+        return sink.compact()
 
 
 def expire(spark: SparkSession, folder: str, days: int) -> None:
@@ -388,7 +409,9 @@ def expire(spark: SparkSession, folder: str, days: int) -> None:
     sink = _sink(store, described(store))
     if not isinstance(sink, Tables):
         raise PipelineError(f"{folder} is plain Parquet, and has no versions that could expire")
-    sink.expire(days)
+    with Lease(store) as held:
+        held.take()
+        sink.expire(days)
 
 
 def _summary(store: Storage, job: _Job) -> Summary:

@@ -49,11 +49,14 @@ class Files:
     def __init__(self, store: Storage) -> None:
         self._spark, self._store = store.spark, store
 
-    def recover(self) -> Batch | None:
+    def recover(self, *, may_live: bool = False) -> Batch | None:
         """Remove what was written by a job that was cut off, and is in no manifest. Its batch is decided again: none
-        is to be finished."""
-        if manifests.opened(self._store) is None:
+        is to be finished. may_live: the job may have been taken for dead."""
+        state = manifests.opened(self._store)
+        if state is None:
             return None
+        if may_live:
+            manifests.fence(self._store, state)
         there = set(names(self._store)) if self._store.names(MANIFEST) else set()
         for path, _ in self._store.files():
             if path.endswith(".parquet") and path not in there:
@@ -136,7 +139,7 @@ class Files:
                 rows = whole.where(f.col("kind") == base).drop("kind")
                 ordered = rows.repartitionByRange(size // FILE_BYTES + 1, *order).sortWithinPartitions(*order)
                 files += self._written(base, ordered)
-        store.write_json(f"{MANIFEST}/compact-{number:010}.json", {"through": number, "files": files})
+        manifests.close_compaction(store, number, files)
         for path in set(old) - set(files):
             store.delete(path)
         store.delete(manifests.OPEN)

@@ -6,6 +6,9 @@ Called by archive and by what writes its records (`files`, `tables`). In its fol
     _manifest/open.json       the batch that is being written: it is there or not, as its format's commit has it
     _manifest/batch-N.json    a batch that is there: how many records it has, how far the topics are read by it
     _manifest/compact-N.json  of plain Parquet: which files hold all of batches 0 to N, instead of theirs
+
+A batch, or a compaction, counts once its file is there, and there it is put by one job only: who finds it there has
+been overtaken, and ends.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any, Self
 
 from kbroker.pipeline.ahead import Read, Spans
 from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.lease import taken
 from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import PartitionEnd
 from protocol.namedtuple import NamedTuple
@@ -104,12 +108,36 @@ def close(store: Storage, batch: Batch, counts: Sequence[Count], files: Sequence
     """Say that a batch is there. files: of plain Parquet, which are its own."""
     told = [each._asdict() for each in counts]
     manifest = {"number": batch.number, "files": list(files), "records": told, **batch.read.state()}
-    store.write_json(_batch_name(batch.number), manifest)
+    if not store.create_json(_batch_name(batch.number), manifest):
+        raise PipelineError(taken(store))
     store.delete(OPEN)
+
+
+def close_compaction(store: Storage, through: int, files: Sequence[str]) -> None:
+    """Say that these files hold all of the batches up to this one. Raises PipelineError if another job did so."""
+    if not store.create_json(_compaction_name(through), {"through": through, "files": list(files)}):
+        raise PipelineError(taken(store))
+
+
+def fence(store: Storage, state: Manifest) -> None:
+    """Keep a job that was taken for dead, and lives, from bringing files that are about to be removed: what it has open
+    has its number taken by a compaction, or a batch, that changes nothing. Of plain Parquet."""
+    number = next_number(store)
+    if "through" in state:
+        now = [path for manifest in counting(store) for path in manifest["files"]]
+        store.create_json(_compaction_name(state["through"]), {"through": state["through"], "files": now})
+    else:
+        begin(store, {"overtaken": number})  # until its files are removed; its batch is there, and says nothing of that
+    # behind a compaction, too, or the next one would have its number
+    store.create_json(_batch_name(number), {"number": number, "files": [], "records": [], **progress(store).state()})
 
 
 def _batch_name(number: int) -> str:
     return f"{MANIFEST}/batch-{number:010}.json"
+
+
+def _compaction_name(through: int) -> str:
+    return f"{MANIFEST}/compact-{through:010}.json"
 
 
 def counting(store: Storage) -> list[Manifest]:

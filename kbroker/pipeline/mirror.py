@@ -21,6 +21,7 @@ from kbroker.pipeline.ahead import Policy, Read, Spans, is_another
 from kbroker.pipeline.columns import Producer
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.lease import Lease
 from kbroker.pipeline.names import carried, check_names
 from kbroker.pipeline.progress import FREE, Pace, Step
 from kbroker.pipeline.replay import renamed_topics
@@ -71,7 +72,7 @@ def mirror(
     copied = 0
     translated: dict[str, Any] = {}
     committed: Committed | None = None  # what was translated last
-    with Cluster(source.settings) as here, Cluster(target.settings) as there:
+    with Cluster(source.settings) as here, Cluster(target.settings) as there, Lease(store) as held:
         if pattern:
             names = {topic: topic for topic in kafka.matching(here, pattern)}
         if names or not pattern:
@@ -79,6 +80,7 @@ def mirror(
         elif until_now:
             raise PipelineError(f"{source.bootstrap} has no topic that {pattern} matches")
         _check_groups(here, groups, source.bootstrap)
+        held.take()
         known = _begin(store, source, target, names)
         _check_target(spark, store, known, there, names)
         _make_topics(here, there, names)
@@ -87,6 +89,7 @@ def mirror(
         try:
             while True:
                 asked = time.monotonic()
+                held.check()
                 step = job.chunk(until_now=until_now)
                 moved = sum(step.records.values()) if step else 0
                 copied += moved

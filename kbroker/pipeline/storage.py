@@ -7,7 +7,11 @@ there or it is not.
 from __future__ import annotations
 
 import json
+import os
+import uuid
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -20,6 +24,9 @@ MANY = 50
 _MISSING = "java.io.FileNotFoundException"
 OBJECTS = ("s3a", "gs")
 """File systems in which a file is there once it is written whole; a rename would copy it."""
+_THERE = ("FileAlreadyExistsException", "RemoteFileChangedException")
+"""What Java raises where a file is there that was not to be; the second is S3A's, of a condition that does not hold."""
+_IF_NOT_THERE = "fs.option.create.conditional.overwrite"
 
 
 def files_as_they_are(spark: SparkSession) -> DataFrameReader:
@@ -114,19 +121,53 @@ class Storage:
         """Write a file of JSON whole, in place of one that is there."""
         if self._files.getScheme() in OBJECTS:
             self._write(name, value)
-            return
+        else:
+            self._put_in_place(name, value, new=False)
+
+    def create_json(self, name: str, value: Any) -> bool:
+        """Write a file of JSON whole, unless one is there: whether it was written. Of several that do so at a time one
+        is told True; who writes the very same may be, too: an answer may have been lost."""
+        try:
+            if self._files.getScheme() in OBJECTS:
+                self._write(name, value, new=True)
+            else:
+                self._put_in_place(name, value, new=True)
+        except FileExistsError:
+            return False
+        except Py4JJavaError as error:
+            if not any(each in str(error) for each in _THERE):
+                raise
+            return bool(self.read_json_if_there(name) == value)
+        return True
+
+    def _put_in_place(self, name: str, value: Any, *, new: bool) -> None:
+        """Write under another name, and rename; new: raises FileExistsError, or what Java has for it."""
         self._files.mkdirs(self._path(name).getParent())
-        scratch = f"{name.rpartition('/')[0]}/.{name.rpartition('/')[2]}.new".lstrip("/")
+        scratch = f"{name.rpartition('/')[0]}/.{name.rpartition('/')[2]}.{uuid.uuid4().hex}".lstrip("/")
         self._write(scratch, value)
+        try:
+            if self._files.getScheme() == "file":
+                _renamed(*(Path(str(self._path(each).toUri().getPath())) for each in (scratch, name)), new=new)
+            else:
+                self._rename(scratch, name, new=new)
+        finally:
+            self.delete(scratch)
+
+    def _rename(self, before: str, after: str, *, new: bool) -> None:
         conf = self.spark.sparkContext._jsc.hadoopConfiguration()
         context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._files.getUri(), conf)
-        option = self._jvm.org.apache.hadoop.fs.Options.Rename
-        options = self._gateway.new_array(option, 1)
-        options[0] = option.OVERWRITE
-        context.rename(self._path(scratch), self._path(name), options)
+        kinds = self._jvm.org.apache.hadoop.fs.Options.Rename
+        options = self._gateway.new_array(kinds, 1)
+        options[0] = kinds.NONE if new else kinds.OVERWRITE
+        context.rename(self._path(before), self._path(after), options)
 
-    def _write(self, name: str, value: Any) -> None:
-        stream = self._files.create(self._path(name), True)
+    def _write(self, name: str, value: Any, *, new: bool = False) -> None:
+        if not new:
+            stream = self._files.create(self._path(name), True)
+        elif self._files.getScheme() == "s3a":
+            stream = self._files.createFile(self._path(name)).overwrite(True).must(_IF_NOT_THERE, "true").build()
+        else:
+            stream = self._files.create(self._path(name), False)
         try:
             stream.write(bytearray(json.dumps(value, indent=1).encode()))
         finally:
@@ -134,3 +175,16 @@ class Storage:
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.path(name))
+
+
+def _renamed(before: Path, after: Path, *, new: bool) -> None:
+    """Rename a local file, in one step: Hadoop would remove first what is there, and look first whether it is. With it
+    goes the file of checksums that Hadoop has beside each, without which a file is as good."""
+    sums = [path.with_name(f".{path.name}.crc") for path in (before, after)]
+    if new:
+        os.link(before, after)
+    else:
+        sums[1].unlink(missing_ok=True)
+        os.replace(before, after)
+    with suppress(FileNotFoundError):
+        os.replace(*sums)

@@ -252,8 +252,9 @@ class Tables:
         more.append(values if kind == RECORDS else kafka.APART)
         return StructType.fromDDL(", ".join(filter(None, more)))
 
-    def recover(self) -> Batch | None:
-        """A batch that was cut off, and may be in one table and not in the other."""
+    def recover(self, *, may_live: bool = False) -> Batch | None:
+        """A batch that was cut off, and may be in one table and not in the other. may_live: as `Files` has it; a batch
+        is carried out as it was decided, and closed by one job alone."""
         state = manifests.opened(self._store)
         return Batch.of(state) if state else None
 
