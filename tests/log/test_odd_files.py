@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -43,11 +44,18 @@ def a_socket(path: Path) -> None:
 KINDS = [folder, fifo, dangling_link, endless_link, a_socket]
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log directory with one of everything, stopped cleanly."""
-    fill(SystemDisk(), str(tmp_path / "a"))
-    return tmp_path / "a"
+    folder = tmp_path_factory.mktemp("filled") / "a"
+    fill(SystemDisk(), str(folder))
+    return folder
+
+
+@pytest.fixture
+def home(filled: Path, tmp_path: Path) -> Path:
+    """A copy of it, with the same times."""
+    return shutil.copytree(filled, tmp_path / "a", symlinks=True)
 
 
 def start(home: Path) -> tuple[list[int], list[str]]:
