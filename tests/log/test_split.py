@@ -12,8 +12,8 @@ from kbroker.sim.disk import PowerLoss, SimDisk
 from protocol.records import Record, legacy
 from tests.log.worlds import FOLDER, NOW, all_offsets, batch, fetch, marker, new_disk, open_at
 
-CONFIG = LogConfig(index_interval_bytes=100, cleanup_policy=frozenset({"compact"}))
-NOT_COMPACTED = LogConfig(index_interval_bytes=100)
+CONFIG = LogConfig(index_interval_bytes=100, segment_index_bytes=4096, cleanup_policy=frozenset({"compact"}))
+NOT_COMPACTED = LogConfig(index_interval_bytes=100, segment_index_bytes=4096)
 FAR = 2**31
 OFFSETS = [0, 1, 7, FAR - 1, FAR, FAR + 5, 2 * FAR + 4, 2 * FAR + 5, 5 * FAR]
 LAST = 5 * FAR + 100
