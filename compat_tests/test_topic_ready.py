@@ -2,8 +2,7 @@
 
 Brokers are processes, alone or three on a metadata server. What they have answered is read from their own counters of
 error codes; no topic is deleted, for a client that still knows it would then be told so. `--new-topics N` sets how many
-each client makes: scripts/test runs some hundreds, and 10,000 for each of five clients at one and at three brokers are
-100,000.
+each client makes: a dozen in scripts/test; 10,000 for each of five clients at one and at three brokers are 100,000.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tests.runtime.metadata_servers import RunningServer
 SECTION = "1 Brokers and topics"
 pytestmark = pytest.mark.timeout(3600)
 
-QUICK = 30  # topics, where no option says it
+QUICK = 12  # topics, where no option says it
 PER_DRIVER = 500  # clients ask for all topics that they know at once: a program that knows few stays quick
 TRY_AGAIN = {
     "UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER",
