@@ -21,4 +21,4 @@ def test_apache_agrees(cls: type[Message], version: int) -> None:
     def ask(value: Message) -> None:
         assert [objection for judge in judges for objection in apache_objects(judge, value, version)] == []
 
-    for_examples(cls, version, 12, True, ask)
+    for_examples(cls, version, 8, True, ask)

@@ -24,7 +24,7 @@ def test_kio_agrees(cls: type[Message], version: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("cls", "version"), _PAIRS)
 def test_kio_agrees_on_many_values(cls: type[Message], version: int) -> None:
-    _judge(cls, version, 10)
+    _judge(cls, version, 6)
 
 
 def _judge(cls: type[Message], version: int, count: int) -> None:

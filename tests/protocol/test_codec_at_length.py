@@ -16,7 +16,7 @@ from tests.protocol.values import messages
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("cls", "version"), PAIRS, ids=lambda value: getattr(value, "__name__", value))
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_fast_and_patient_codec_agree(cls: type[Message], version: int, data: st.DataObject, seed: int) -> None:
     value = data.draw(messages(cls, version))

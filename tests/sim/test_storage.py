@@ -22,4 +22,4 @@ def test_a_few_worlds_compact_and_convert_and_hold(seed: int, machines: int) -> 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_many_worlds_hold() -> None:
-    assert campaign(count(1), seconds=10, kind="storage").failed is None
+    assert campaign(count(1), seconds=5, kind="storage").failed is None
