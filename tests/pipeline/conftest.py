@@ -53,6 +53,10 @@ def spark() -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "1",  # 50 by itself, each time that a table is looked at
         "spark.ui.showConsoleProgress": "false",
+        # a handful of rows: to compile Java for each query, and to plan it again while it runs, takes longer than it does
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
         "spark.jars": (files := _jars()),
         **jars.of_formats(files),
     }
