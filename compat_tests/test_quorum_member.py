@@ -34,6 +34,7 @@ SETTINGS = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "transaction.state.log.num.partitions": "3",
+    "share.coordinator.state.topic.num.partitions": "3",
     "controlled.shutdown.retry.backoff.ms": "500",
     "replica.lag.time.max.ms": "5000",
     "group.initial.rebalance.delay.ms": "0",
