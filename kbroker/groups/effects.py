@@ -84,12 +84,15 @@ Note: TypeAlias = GroupStored | StaticMemberReplaced | OffsetsStored | Removed |
 
 
 def append_error(code: ErrorCode) -> ErrorCode:
-    """What a client is told when the append of a group's record failed. Source: Apache Kafka 3.9, storeGroup."""
+    """What a client is told when a classic group's record could not be appended. Source: Kafka 3.9, storeGroup."""
     return _GROUP_ERRORS.get(code, code)
 
 
-def removal_error(code: ErrorCode) -> ErrorCode:
-    """What a client is told when the removal of its group or offsets failed. Source: Apache Kafka 4."""
+def write_error(code: ErrorCode) -> ErrorCode:
+    """The same of a group of Kafka 4, and of the removal of a group or of offsets. Source: Apache Kafka 4.
+
+    Members of those groups do not know REBALANCE_IN_PROGRESS, and end themselves.
+    """
     return ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.REQUEST_TIMED_OUT else append_error(code)
 
 

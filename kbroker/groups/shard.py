@@ -20,9 +20,8 @@ from kbroker.groups.effects import (
     Gathering,
     OffsetsStored,
     Removed,
-    append_error,
     commit_error,
-    removal_error,
+    write_error,
 )
 from kbroker.groups.group import Group, GroupType
 from kbroker.groups.kinds import KINDS, TYPE_OF_KEY, GroupKind, Surroundings, refuse_join, refuse_sync
@@ -115,7 +114,7 @@ class GroupShard(Shard[GroupsRecord]):
         if changes:
             code = operation.write(changes, note)
             if code is not ErrorCode.NONE:
-                operation.reply(call, refused(append_error(code)))
+                operation.reply(call, refused(write_error(code)))
             return code is ErrorCode.NONE
         if self.written_end > self.high_watermark:  # it may speak of what is not committed yet
             self.waiting.append((self.written_end, note))
@@ -313,7 +312,7 @@ class GroupShard(Shard[GroupsRecord]):
             code = operation.write(tombstones[at : at + TOMBSTONES_PER_BATCH], note)
             if code is not ErrorCode.NONE:
                 operation.event(group.group_id, f"could not be written to __consumer_offsets: {code.name}")
-                return removal_error(code)
+                return write_error(code)
             if gathering is not None:
                 gathering.waiting += 1
         if dead:
@@ -344,10 +343,10 @@ class GroupShard(Shard[GroupsRecord]):
             _put_code(note, commit_error(code))
             operation.reply(note.call, note.response)
         elif isinstance(note, Answered):
-            operation.reply(note.call, note.refused(append_error(code)))
+            operation.reply(note.call, note.refused(write_error(code)))
         elif isinstance(note, Removed):
             for place in note.places:
-                place.error_code = removal_error(code)  # type: ignore[attr-defined]
+                place.error_code = write_error(code)  # type: ignore[attr-defined]
             _one_less(operation, note.gathering)
         else:
             self.kind(note.group_type).abandoned(operation, note, code)  # type: ignore[attr-defined]
