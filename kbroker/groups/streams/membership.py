@@ -418,7 +418,8 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
     ) -> StreamsGroupHeartbeatResponse:
         group, request, config = step.group, step.request, self.shard.config
         tasks = updated.current.tasks
-        tells_tasks = request.member_epoch == JOIN or tasks != step.member.current.tasks
+        says_all = request.rebalance_timeout_ms != -1 and request.active_tasks is not None  # an answer may be lost
+        tells_tasks = request.member_epoch == JOIN or says_all or tasks != step.member.current.tasks
         lag = config.group_streams_acceptable_recovery_lag
         return StreamsGroupHeartbeatResponse(
             error_code=ErrorCode.NONE,

@@ -112,6 +112,11 @@ def test_a_lost_answer_is_made_good() -> None:
     alone.epoch, alone.tasks = 2, had  # as if it had not heard
     answer = alone.settle()
     assert (answer.error_code, answer.member_epoch) == (0, 3)
+    alone.epoch, alone.tasks = 2, had
+    says_all = alone._request(had)
+    says_all.rebalance_timeout_ms = 60_000  # as a client does that has lost an answer
+    alone._hear(says_all)
+    assert alone.active == [0, 1, 2, 3, 4]
 
 
 def test_missing_source_topics_are_told_and_waited_for() -> None:
