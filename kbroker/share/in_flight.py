@@ -48,7 +48,7 @@ class Stretch:
     __slots__ = ("count", "deadline_ms", "fetched", "first", "last", "member_id", "pending", "state")
 
     def __init__(self, first: int, last: int, state: RecordState, count: int, fetched: int = 0) -> None:
-        self.first, self.last, self.state, self.count = first, last, state, count
+        self.first, self.last, self.state, self.count = first, _one(first, last), state, count
         self.fetched = fetched or last - first + 1
         self.member_id = ""
         self.deadline_ms = 0
@@ -92,7 +92,7 @@ class Stretch:
         assert self.first <= first <= last <= self.last, (self, first, last)
         before = [self._part(self.first, first - 1)] if self.first < first else []
         behind = [self._part(last + 1, self.last)] if last < self.last else []
-        self.first, self.last = first, last
+        self.first, self.last = first, _one(first, last)
         return before, behind
 
     def __repr__(self) -> str:
@@ -102,6 +102,11 @@ class Stretch:
 
 
 _first = attrgetter("first")
+
+
+def _one(first: int, last: int) -> int:
+    """The last of two offsets; the same object as the first if they are equal: there may be very many such."""
+    return first if last == first else last
 
 
 class InFlight:
