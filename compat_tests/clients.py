@@ -104,6 +104,13 @@ LIBRDKAFKA = Client(
     quick=True,
 )
 
+LIBRDKAFKA_SHARES = Client(
+    "librdkafka share consumer",
+    "2.16.0",
+    _python("confluent-kafka", "2.16.0", "confluent_share_driver.py", "confluent-kafka==2.16.0"),
+)
+"""A preview. Its driver has members of share groups alone."""
+
 CLIENTS = (
     Client(
         "kafka-python",
@@ -157,8 +164,6 @@ CLIENTS = (
 )
 
 JAVA_4_4 = Client("Java", "4.4.0", _java("4.4.0"))
-SPEAK_KIP_848 = (LIBRDKAFKA, JAVA_4_4)
-"""Clients that know groups whose coordinator assigns."""
 
 
 @contextmanager
@@ -173,7 +178,9 @@ def running(address: str, folder: Path, *clients: Client) -> Iterator[list[Drive
 
 
 FRANZ_GO = Client("franz-go", "1.22.2", lambda: [environments.go_program("franz-go-1.22.2", "franz_go")])
-"""Of which the driver has group transactions, and what the matrix of security asks."""
+"""Of which the driver has group transactions, members of groups, and what the matrix of security asks."""
+SPEAK_KIP_848 = (LIBRDKAFKA, JAVA_4_4, FRANZ_GO)
+"""Clients that know groups whose coordinator assigns."""
 
 
 def start(client: Client, address: str, folder: Path, security: Mapping[str, Any] | None = None) -> Driver:

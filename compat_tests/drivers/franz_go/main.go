@@ -1,5 +1,5 @@
-// Driver of franz-go: its group transactions (GroupTransactSession), and what secured.go has. Argument: the broker's
-// host:port. The exchange over standard input and output is that of driver.py.
+// Driver of franz-go: its group transactions (GroupTransactSession), and what secured.go and groups.go have. Argument:
+// the broker's host:port. The exchange over standard input and output is that of driver.py.
 package main
 
 import (
@@ -54,6 +54,8 @@ func answer(address string, asked request) (any, error) {
 			return nil, err
 		}
 		return copyAll(address, given)
+	case "join", "poll", "assignment", "commit", "leave":
+		return grouped(address, asked.Operation, asked.Arguments)
 	case "topics", "produce", "bounds", "read":
 		return secured(address, asked.Operation, asked.Arguments)
 	}
