@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.harness.brokers import HOST, OURS, Broker
+from benchmarks.harness.quota_rows import in_turn
 from benchmarks.harness.rows import (
     BATCH_BYTES,
     KEEP_TO_READ,
@@ -39,8 +40,8 @@ from tests.certificates import Authority
 TOPIC, SMALL = "bench-logged-in", "bench-logged-in-small"
 USER, PASSWORD = "bench", "secret"
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
-WARM, COUNTED = 4, 10  # turns of a round; every other one is of who has logged in
-SMALL_COUNT = 20_000
+WARM, COUNTED = 4, 24  # turns of a round; every other one is of who has logged in
+SMALL_COUNT = 8_000
 STARTS = 7  # of each kind in a round
 START_S = 90.0
 
@@ -75,7 +76,7 @@ class LoggedIn(Row):
 
     def _measure(self, broker: Broker, port: int) -> Measured:
         data, one = batch(self.records, 1000), batch(1, 100)
-        count = self.scale.bytes_1k // WARM // len(data)
+        count = self.scale.bytes_1k // 2 // WARM // len(data)
         turns: dict[bool, list[tuple[float, ...]]] = {False: [], True: []}
         with (
             Connection(HOST, broker.port) as plain,
@@ -106,9 +107,8 @@ class LoggedIn(Row):
                 marks.append(broker.cpu_s())
                 if turn >= WARM:
                     turns[bool(turn % 2)].append(tuple(b - a for a, b in pairwise(marks)))
-        off, on = (tuple(map(statistics.median, zip(*turns[each], strict=True))) for each in (False, True))
         names = ("produce_more", "small_more", "fetch_more")
-        return {name: known / plain for name, known, plain in zip(names, on, off, strict=True)}
+        return dict(zip(names, in_turn(turns[True], turns[False]), strict=True))
 
 
 def _two_listeners(kind: str, plain: int, port: int) -> dict[str, str]:

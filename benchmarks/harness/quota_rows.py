@@ -7,6 +7,7 @@ load is that of `produce-1k` and `fetch`; small batches are of one record of 100
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 from benchmarks.harness.brokers import HOST, Broker
 from benchmarks.harness.rows import BATCH_BYTES, GB, KEEP_TO_READ, Fresh, Measured, Metric, Row, cpu_per_gb
@@ -21,8 +22,8 @@ from benchmarks.harness.wire import (
 from protocol.messages.quotas import AlterClientQuotasEntry, AlterClientQuotasRequest, EntityData, OpData
 
 TOPIC, SMALL = "bench-quotas", "bench-quotas-small"
-WARM, COUNTED = 4, 10  # turns of a round; every other one has quotas
-SMALL_COUNT = 20_000
+WARM, COUNTED = 4, 24  # turns of a round; every other one has quotas
+SMALL_COUNT = 8_000
 UNREACHED = 1e12  # bytes a second
 
 
@@ -53,7 +54,7 @@ class Quotas(Row):
 
     def _measure(self, broker: Broker, admin: Connection) -> Measured:
         data, one = batch(self.records, 1000), batch(1, 100)
-        count = self.scale.bytes_1k // WARM // len(data)
+        count = self.scale.bytes_1k // 2 // WARM // len(data)
         turns: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}
         with Connection(HOST, broker.port) as producing, Connection(HOST, broker.port) as fetching:
             producer = Producer(producing, produce_frame(TOPIC, [data]))
@@ -73,15 +74,17 @@ class Quotas(Row):
                 marks.append(broker.cpu_s())
                 if turn >= WARM:
                     turns[is_on].append((marks[1] - marks[0], marks[2] - marks[1], marks[3] - marks[2]))
-        (off, off_small, off_fetch), (on, on_small, on_fetch) = (
-            tuple(map(statistics.median, zip(*turns[each], strict=True))) for each in (False, True)
-        )
-        return {
-            "cpu": on / (count * len(data)) * GB,
-            "produce_more": on / off,
-            "small_more": on_small / off_small,
-            "fetch_more": on_fetch / off_fetch,
-        }
+        produce, small, fetch = in_turn(turns[True], turns[False])
+        cpu = statistics.median(each[0] for each in turns[True]) / (count * len(data)) * GB
+        return {"cpu": cpu, "produce_more": produce, "small_more": small, "fetch_more": fetch}
+
+
+def in_turn(some: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> Sequence[float]:
+    """The medians of some figures in terms of others: each turn beside the one next to it, as the machine was then."""
+    return [
+        statistics.median(one / other for one, other in zip(mine, theirs, strict=True))
+        for mine, theirs in zip(zip(*some, strict=True), zip(*others, strict=True), strict=True)
+    ]
 
 
 def limit(connection: Connection, *, is_on: bool) -> None:

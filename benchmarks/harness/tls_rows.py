@@ -1,8 +1,13 @@
 """Rows over TLS 1.3: what a broker uses of the processor for records that are enciphered on the wire.
 
-Each broker has one listener, of TLS, and both have a certificate of a P-256 key. The load is that of `produce-1k` and
-`fetch`. A round has a broker of its own, which is warmed up within it: no other row has a listener more for this.
-Handshakes are whole ones, one after the other, from this process, whose own part is in neither number.
+Each broker has a listener of TLS, with a certificate of a P-256 key, and one of plain text. The load is that of
+`produce-1k` and `fetch`, in turns by the one and the other. A round has a broker of its own, which is warmed up within
+it: no other row has a listener more for this. Handshakes are whole ones, one after the other, from this process, whose
+own part is in neither number.
+
+Our broker is compared with a bare loop, too (`tls_loop.py`): the same sizes over the same objects of `ssl`, and no more
+than that. The loop knows nothing of checksums, logs and answers. What can be held against it is what TLS adds: to the
+broker, of what it takes for the same load by plain text, and to the loop.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import ssl
 import statistics
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.harness.brokers import APACHES, HOST, Broker
@@ -41,7 +47,7 @@ from compat_tests.apache import free_port
 from tests.certificates import Authority
 
 TOPIC = "bench-tls"
-WARM, COUNTED = 4, 3  # turns of a round
+WARM, COUNTED = 4, 5  # turns of a round
 HANDSHAKES = 300
 START_S = 90.0
 SMALL_ANSWER, FETCHED = 64, 1 << 20  # bytes of a request or an answer without records; of one with
@@ -58,8 +64,10 @@ class Tls(Row):
         cpu_per_gb(0.7)._replace(key="fetch_cpu", title="fetch, CPU per GB"),
         rate()._replace(key="fetch_rate", title="fetch, throughput"),
         Metric("handshake", "CPU per handshake", "us", 1.0),
-        Metric("times", "produce, in terms of a bare loop over the same objects", "x", most=1.15),
-        Metric("fetch_times", "fetch, likewise", "x", most=1.15),
+        Metric("adds", "produce, what TLS adds, in terms of what it adds to a bare loop", "x", most=1.15),
+        Metric("fetch_adds", "fetch, likewise", "x", most=1.15),
+        Metric("times", "produce, all of it, in terms of all of a bare loop", "x"),
+        Metric("fetch_times", "fetch, likewise", "x"),
     )
     uses_fresh = True
     records = BATCH_BYTES // 1010
@@ -71,42 +79,68 @@ class Tls(Row):
     def measure_fresh(self, kind: str, fresh: Fresh) -> Measured:
         with tempfile.TemporaryDirectory() as folder:
             authority = Authority(Path(folder))
-            port = free_port()
-            with fresh(kind, settings(kind, authority, port)) as broker:
+            plain, port = free_port(), free_port()
+            with fresh(kind, settings(kind, authority, port, plain)) as broker:
                 broker.port = port
                 broker.launch()
                 context = authority.context()
                 wait(broker, context)
-                measured = self._measure(broker, context)
-            return {**measured, **self._beside_a_loop(measured, authority, context)}
+                measured, by_plain_text = self._measure(broker, context, plain)
+            if kind == APACHES:
+                return measured
+            return {**measured, **self._beside_a_loop(measured, by_plain_text, authority, context)}
 
-    def _beside_a_loop(self, measured: Measured, authority: Authority, context: ssl.SSLContext) -> Measured:
+    def _beside_a_loop(
+        self, measured: Measured, by_plain_text: Measured, authority: Authority, context: ssl.SSLContext
+    ) -> Measured:
         """What the broker took, in terms of the same bytes through the loop, which warms up, too."""
         request, file = len(produce_frame(TOPIC, [batch(self.records, 1000)])), authority.broker.parent / "loop"
         times = {}
-        for key, of, mode, sizes in (
-            ("times", "cpu", "in", (request, SMALL_ANSWER)),
-            ("fetch_times", "fetch_cpu", "out", (SMALL_ANSWER, FETCHED)),
+        for kind, of, mode, sizes in (
+            ("", "cpu", "in", (request, SMALL_ANSWER)),
+            ("fetch_", "fetch_cpu", "out", (SMALL_ANSWER, FETCHED)),
         ):
             count = self.scale.bytes_1k // WARM // max(sizes)
-            with Loop(mode, authority.broker, file, *sizes) as loop:
-                took = [loop.run(context, count) for _ in range(2 + COUNTED)]
-            per_gb = statistics.median(took[2:]) / (count * max(sizes)) * GB
-            times[key] = measured[of] / per_gb
+            with (
+                Loop(mode, authority.broker, file, *sizes) as loop,
+                Loop(mode, None, file.with_suffix(".plain"), *sizes) as plain_loop,
+            ):
+                took = [(loop.run(context, count), plain_loop.run(None, count)) for _ in range(2 + COUNTED)]
+            by_tls, plain = (
+                statistics.median(each) / (count * max(sizes)) * GB for each in zip(*took[2:], strict=True)
+            )
+            times[f"{kind}times"] = measured[of] / by_tls
+            times[f"{kind}adds"] = (measured[of] - by_plain_text[of]) / (by_tls - plain)
         return times
 
-    def _measure(self, broker: Broker, context: ssl.SSLContext) -> Measured:
+    def _measure(self, broker: Broker, context: ssl.SSLContext, plain: int) -> tuple[Measured, Measured]:
+        """By TLS, and by plain text at this port."""
         data = batch(self.records, 1000)
-        with connected(broker, context) as producing, connected(broker, context) as fetching:
-            create_topics(producing, [TOPIC], configs=KEEP_TO_READ)
-            producer = Producer(producing, produce_frame(TOPIC, [data]))
-            consumer = Consumer(
-                fetching, TOPIC, batch_bytes=len(data), batch_records=self.records, partition_bytes=1 << 20
-            )
+        with ExitStack() as connections:
+            loads = []
+            for made in (connected(broker, context), Connection(HOST, plain)) * 2:
+                connections.enter_context(made)
+                loads.append(made)
+            create_topics(loads[0], [TOPIC], configs=KEEP_TO_READ)
+            ends = [
+                (
+                    Producer(producing, produce_frame(TOPIC, [data])),
+                    Consumer(
+                        fetching, TOPIC, batch_bytes=len(data), batch_records=self.records, partition_bytes=1 << 20
+                    ),
+                )
+                for producing, fetching in zip(loads[:2], loads[2:], strict=True)
+            ]
             count = self.scale.bytes_1k // WARM // len(data)
-            turns = [self._turn(broker, producer, consumer, count, len(data)) for _ in range(WARM + COUNTED)]
-        medians = {key: statistics.median(turn[key] for turn in turns[WARM:]) for key in turns[0]}
-        return {**medians, "handshake": handshakes(broker, context)}
+            turns: list[list[Measured]] = [[], []]
+            for turn in range(2 * (WARM + COUNTED)):
+                producer, consumer = ends[turn % 2]
+                consumer.offset = max(each.offset for _, each in ends)
+                turns[turn % 2].append(self._turn(broker, producer, consumer, count, len(data)))
+        by_tls, by_plain_text = (
+            {key: statistics.median(turn[key] for turn in each[WARM:]) for key in each[0]} for each in turns
+        )
+        return {**by_tls, "handshake": handshakes(broker, context)}, by_plain_text
 
     def _turn(self, broker: Broker, producer: Producer, consumer: Consumer, count: int, size: int) -> Measured:
         before = broker.cpu_s()
@@ -123,11 +157,11 @@ class Tls(Row):
         }
 
 
-def settings(kind: str, authority: Authority, port: int) -> dict[str, str]:
-    """Of a broker with one listener for clients."""
-    listener = f"SSL://{HOST}:{port}"
+def settings(kind: str, authority: Authority, port: int, plain: int | None = None) -> dict[str, str]:
+    """Of a broker with one listener for clients, or a second one, of plain text at the port `plain`."""
+    listeners = f"SSL://{HOST}:{port}" + ("" if plain is None else f",PLAINTEXT://{HOST}:{plain}")
     given = {
-        "listeners": listener,
+        "listeners": listeners,
         "security.inter.broker.protocol": "SSL",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(authority.broker),
@@ -137,10 +171,10 @@ def settings(kind: str, authority: Authority, port: int) -> dict[str, str]:
     if kind == APACHES:
         controller = free_port()
         given |= {
-            "listeners": f"{listener},CONTROLLER://{HOST}:{controller}",
-            "advertised.listeners": listener,
+            "listeners": f"{listeners},CONTROLLER://{HOST}:{controller}",
+            "advertised.listeners": listeners,
             "controller.quorum.voters": f"1@{HOST}:{controller}",
-            "listener.security.protocol.map": "SSL:SSL,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": "SSL:SSL,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         }
     return given
 
