@@ -1,9 +1,13 @@
 # Sourced by every script here: goes to the checkout's root and makes its virtual environment in .venv.
 # setup_venv EXTRA... installs the named extras of pyproject.toml, only when what they are made from changed.
 # run_stage NAME COMMAND... and end_stages are for scripts that do several things and tell how each went.
+# $workers is how many processes share a suite's tests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONDONTWRITEBYTECODE  # where an image sets it, each of thousands of processes would compile all that it imports
+
+cores=$(getconf _NPROCESSORS_ONLN)
+workers=$((cores < 8 ? cores + 1 : 9))  # one more than cores: tests of processes and time limits wait; 9 load enough
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
