@@ -98,7 +98,7 @@ def check(world: Compacted) -> None:
 
 
 @pytest.mark.parametrize("known", [COMPACTED, UNKNOWN], ids=["settings known", "settings not known yet"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_power_fails_at_every_call(seed: int, known: LogConfig) -> None:
     points = crash_points()
     for call in points:
@@ -117,7 +117,7 @@ def test_power_fails_at_every_call(seed: int, known: LogConfig) -> None:
     assert len(points) > 60, points
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("code", [errno.EIO, pytest.param(errno.ENOSPC, marks=pytest.mark.slow)])
 def test_every_call_may_fail(code: int) -> None:
     """The directory goes offline; nothing else does; and after a start all is there."""
     disk, calls, failures = SimDisk(0), 0, 0

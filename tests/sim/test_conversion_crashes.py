@@ -107,7 +107,7 @@ def test_power_fails_at_every_call(kind: str) -> None:
     assert call > 40, call
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("code", [errno.EIO, pytest.param(errno.ENOSPC, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_call_may_fail(kind: str, code: int) -> None:
     call, failed = 0, True
