@@ -53,7 +53,7 @@ def spark() -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "1",  # 50 by itself, each time that a table is looked at
         "spark.ui.showConsoleProgress": "false",
-        # a handful of rows: to compile Java for each query, and to plan it again while it runs, takes longer than it does
+        # of a handful of rows: compiling Java for each query, and planning it again while it runs, takes longer
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
