@@ -320,6 +320,7 @@ def test_a_probe_is_not_shut_out_by_those_who_came_before(monitored: Broker, sen
         assert get(monitored, "/health")[0] == 200
 
 
+@pytest.mark.slow
 def test_who_is_being_answered_stays_where_others_are_silent(world: World) -> None:
     world.create("many", partitions=10_000)  # more than a socket's buffer takes
     with visited(world) as (turn, connect), ExitStack() as stay:

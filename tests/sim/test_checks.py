@@ -33,6 +33,7 @@ def test_an_answer_that_misses_its_deadline_is_seen(monkeypatch: pytest.MonkeyPa
         live_until_broken()
 
 
+@pytest.mark.slow
 def test_a_flush_that_does_nothing_loses_what_was_called_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FlushJob, "run", lambda _: None)
     with pytest.raises(Broken, match=r"was promised|should follow"):
@@ -45,6 +46,7 @@ def live_together_until_broken() -> None:
         Swarm(seed, machines=3).run()
 
 
+@pytest.mark.slow
 def test_a_controller_that_gives_up_after_one_try_leaves_the_cluster_in_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

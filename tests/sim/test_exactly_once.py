@@ -18,7 +18,11 @@ from tests.sim.campaign import campaign
 
 @pytest.mark.parametrize(
     ("seed", "machines", "replicated"),
-    [(307, 1, False), (2, 3, False), pytest.param(12, 3, True, marks=pytest.mark.slow)],
+    [
+        (307, 1, False),
+        pytest.param(2, 3, False, marks=pytest.mark.slow),
+        pytest.param(12, 3, True, marks=pytest.mark.slow),
+    ],
 )
 def test_a_few_worlds_hold(seed: int, machines: int, *, replicated: bool) -> None:
     outcome = ExactlyOnce(seed, machines, replicated=replicated).run(60_000)

@@ -106,6 +106,7 @@ def test_a_fault_in_the_memory_of_producers_is_found(fault: type[Producers], ste
 # --- tasks of a streams group
 
 
+@pytest.mark.slow
 def test_tasks_never_have_two_owners_and_members_never_wait_for_nothing() -> None:
     explored = explore(TaskModel(targets=2))
     assert explored.closed

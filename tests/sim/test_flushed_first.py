@@ -26,7 +26,7 @@ def flushed_first(seed: int, acks: int) -> Swarm:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 3))])
 def test_a_power_cut_takes_nothing_that_anybody_was_told_of(seed: int, acks: int) -> None:
     swarm = flushed_first(seed, acks)
     assert (swarm.run(60_000).acknowledged > 20, swarm.checks.losses > 5) == (True, True)

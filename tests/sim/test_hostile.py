@@ -20,7 +20,9 @@ def test_each_shape_is_well_formed(shape: object) -> None:
         assert request.decode(request.encode(version), version) == request
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 3, 5])  # in whose first minute they come
+@pytest.mark.parametrize(
+    "number", [0, 1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 3, 5))]
+)  # in whose first minute they come
 def test_a_world_with_hostile_clients_holds(number: int) -> None:
     swarm = Swarm(number, kept_lines=None, machines=1)
     swarm.faults.kinds = ["hostile"]

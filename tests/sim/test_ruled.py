@@ -9,7 +9,7 @@ from kbroker.sim.ruled import GUARDED, Ruled, RuledChecks
 from kbroker.sim.world import Broken, World
 
 
-@pytest.mark.parametrize(("seed", "machines"), [(1, 1), (2, 3)])
+@pytest.mark.parametrize(("seed", "machines"), [(1, 1), pytest.param(2, 3, marks=pytest.mark.slow)])
 def test_a_few_worlds_hold(seed: int, machines: int) -> None:
     ruled = Ruled(seed, machines=machines)
     ruled.run()

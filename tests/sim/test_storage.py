@@ -10,7 +10,7 @@ from kbroker.sim.storage import Storage, StorageChecks
 from tests.sim.campaign import campaign
 
 
-@pytest.mark.parametrize(("seed", "machines"), [(1, 1), (2, 1), (5, 3)])
+@pytest.mark.parametrize(("seed", "machines"), [(1, 1), pytest.param(2, 1, marks=pytest.mark.slow), (5, 3)])
 def test_a_few_worlds_compact_and_convert_and_hold(seed: int, machines: int) -> None:
     world = Storage(seed, machines=machines)
     world.run()
