@@ -22,7 +22,7 @@ _FILLING = 20_000
 
 @pytest.mark.slow
 def test_damaged_frames_are_values_or_refusals_that_name_the_field() -> None:
-    report = run(all_targets(), cases=8_000, seed=1)
+    report = run(all_targets(), cases=5_000, seed=1)
     assert report.findings == []
 
 

@@ -16,7 +16,7 @@ def quiet(report: object) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_damaged_requests_harm_nobody_but_their_sender(tmp_path: Path) -> None:
-    assert fuzz_clients_apis(tmp_path, 4_000, 1, quiet).findings == []
+    assert fuzz_clients_apis(tmp_path, 2_500, 1, quiet).findings == []
 
 
 @pytest.mark.slow
