@@ -98,6 +98,6 @@ def test_an_abort_that_is_not_indexed_is_a_dirty_read(monkeypatch: pytest.Monkey
 
 
 def test_a_transaction_that_is_not_aborted_in_time_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TransactionShard, "_abort_overdue", lambda self, turn: None)
+    monkeypatch.setattr(TransactionShard, "_abort_timed_out_transactions", lambda self, operation: None)
     with pytest.raises(Broken, match="is open since"):
         live_until_broken()
