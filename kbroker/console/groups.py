@@ -32,6 +32,7 @@ from protocol.messages.stored import decode_versioned, version_of
 from protocol.schema import fields
 
 ROWS = 200
+ROLES = ("active", "standby", "warmup")  # of tasks
 SHARE_DESCRIBE, SHARE_OFFSETS, SHARE_RESET, STREAMS_DESCRIBE = 77, 90, 91, 89
 COMMIT_BY_NAME = 9  # the last version of OffsetCommit that names topics
 HOW = {
@@ -133,17 +134,34 @@ def _share(cluster: Cluster, name: str, node: int) -> dict[str, Any]:
 
 
 def _streams(cluster: Cluster, name: str, node: int) -> dict[str, Any]:
-    """A Streams group of KIP-1071: a member has tasks, each of a subtopology."""
+    """A Streams group of KIP-1071: a member has tasks, each of a subtopology and of one partition of its topics."""
     (found,) = cluster.ask(_request(STREAMS_DESCRIBE, group_ids=[name]), node).groups
     described = _of_epochs("streams", found)
-    topics = {
-        each.subtopology_id: list(each.source_topics) for each in (getattr(found.topology, "subtopologies", None) or ())
+    subtopologies = (found.topology.subtopologies or ()) if found.topology is not None else ()
+    sources = {
+        each.subtopology_id: [*each.source_topics, *(topic.name for topic in each.repartition_source_topics)]
+        for each in subtopologies
+    }
+    wanted = dict.fromkeys(topic for topics in sources.values() for topic in topics)
+    partitions = {
+        topic.name: {each.number for each in topic.partitions}
+        for name_of_topic in wanted
+        if (topic := cluster.known(name_of_topic)) is not None
     }
     for shown, member in zip(described["members"], found.members, strict=True):
-        for task in getattr(member.assignment, "active_tasks", ()):
-            for name_of_topic in topics.get(task.subtopology_id, ()):
-                shown["has"].setdefault(name_of_topic, []).extend(task.partitions)
+        shown["subscribed"] = list(wanted)
+        shown["tasks"] = {role: _tasks(getattr(member.assignment, f"{role}_tasks")) for role in ROLES}
+        for task in member.assignment.active_tasks:
+            for topic_name in sources.get(task.subtopology_id, ()):
+                numbers = [each for each in task.partitions if each in partitions.get(topic_name, ())]
+                shown["has"].setdefault(topic_name, []).extend(numbers)
+    described["missing"] = [each for each in wanted if each not in partitions]
     return described
+
+
+def _tasks(tasks: Iterable[Any]) -> list[str]:
+    """Tasks as Kafka Streams writes them."""
+    return [f"{each.subtopology_id}_{number}" for each in tasks for number in each.partitions]
 
 
 KINDS: dict[str, tuple[int, Callable[[Cluster, str, int], dict[str, Any]]]] = {
@@ -284,8 +302,14 @@ def _of_members(found: dict[str, Any]) -> Iterable[tuple[str, str]]:
     members, state = found["members"], found["state"]
     if not members:
         yield "bad", "The group has no member: no client reads for it now. Start a consumer with this group.id."
-    elif state in ("PreparingRebalance", "Assigning"):
-        yield "odd", "The group rebalances: members join, and until all have, none gets records in a classic group."
+    elif state == "NotReady":
+        missing = [f"topic {each} does not exist" for each in found.get("missing", ())]
+        why = "; ".join(missing) or "topics that it makes for itself are not there yet"
+        yield "bad", f"The group cannot begin: {why}. Its members get tasks once they are all there."
+    elif state == "PreparingRebalance":
+        yield "odd", "The group rebalances: members join, and until all have, none of them gets records."
+    elif state == "Assigning":
+        yield "odd", "The group rebalances: its coordinator works out who gets what."
     elif state in ("CompletingRebalance", "Reconciling"):
         yield "odd", "The group rebalances: members are told which partitions they have."
     without = [each for each in members if not each["has"]]

@@ -13,9 +13,10 @@ from kbroker.console.wire import OF_GROUPS
 from kbroker.security.client import ClientSecurity
 from kbroker.testing import broker
 from protocol.apis import BY_KEY
+from protocol.messages.streams_groups import Subtopology, Topology
 from protocol.schema import fields
 
-CONSUMER, SHARE = 68, 76
+CONSUMER, SHARE, STREAMS = 68, 76, 88
 MEMBER = "member-1-abcdefghijkl"
 
 
@@ -27,7 +28,8 @@ def heartbeat(key: int, **given: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with broker(offsets_topic_num_partitions=1) as running:
+    settings = {"group_streams_initial_rebalance_delay_ms": 0, "group_streams_assignment_interval_ms": 0}
+    with broker(offsets_topic_num_partitions=1, **settings) as running:
         running.create_topic("t", partitions=2)
         running.produce("t", b"a", b"b")
         made = Cluster([("127.0.0.1", running.port)], ClientSecurity())
@@ -66,6 +68,47 @@ def test_a_share_group_is_told_and_reset(cluster: Cluster) -> None:
         reset_group(cluster, "sharers", "t", "earliest", dry_run=False)
         rows = {each["partition"]: each["lag"] for each in group(cluster, "sharers")["offsets"]}
         assert rows == {0: 2, 1: 0}
+
+
+def joins_streams(group_id: str, *topics: str) -> Any:
+    """A first heartbeat of an application with one subtopology."""
+    reads = Subtopology(
+        subtopology_id="0",
+        source_topics=list(topics),
+        source_topic_regex=[],
+        state_changelog_topics=[],
+        repartition_sink_topics=[],
+        repartition_source_topics=[],
+        copartition_groups=[],
+    )
+    return heartbeat(
+        STREAMS,
+        group_id=group_id,
+        member_id=MEMBER,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        topology=Topology(epoch=0, subtopologies=[reads]),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+        process_id="process",
+    )
+
+
+def test_a_streams_group_has_tasks_and_the_partitions_that_they_read(cluster: Cluster) -> None:
+    assert cluster.ask(joins_streams("streamers", "t"), cluster.coordinator("streamers")).error_code == 0
+    found = group(cluster, "streamers")
+    member = found["members"][0]
+    assert (found["kind"], member["has"]) == ("streams", {"t": [0, 1]})
+    assert member["tasks"] == {"active": ["0_0", "0_1"], "standby": [], "warmup": []}
+    assert [each["member"] for each in found["offsets"]] == [MEMBER, MEMBER]
+
+
+def test_a_streams_group_that_cannot_begin_says_which_topic_is_missing(cluster: Cluster) -> None:
+    assert cluster.ask(joins_streams("early", "t", "not-there"), cluster.coordinator("early")).error_code == 0
+    found = group(cluster, "early")
+    assert found["state"] == "NotReady"
+    assert "topic not-there does not exist" in found["findings"][0]["text"]
 
 
 def cluster_serves(cluster: Cluster) -> set[int]:
