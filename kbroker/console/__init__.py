@@ -5,7 +5,7 @@ session's own user (`cluster.py`): rights are the protocol's. What only a broker
 has started it, over one socket (`beside.py` at the broker's end, `inside.py` at this one).
 
 A broker imports nothing of this package unless `console.listener` is set. docs/console.md is for its users,
-docs/decisions/0045-console.md says what it is made of and why.
+docs/decisions/0037-console.md says what it is made of and why.
 """
 
 CLIENT_ID = "kbroker-console"
