@@ -142,7 +142,7 @@ class AlterPartitionManager:
         epoch = plane.broker_epoch
         if epoch < 0:
             return False  # not registered in this cluster at the moment
-        request = _request(plane.broker_id, epoch, asked)
+        request = _request(plane.broker_id, epoch, asked, tells_epochs=plane.controller is None)
         return plane.alter_partition(
             self, request, asked.version, asked, lambda response: self._tell(InSyncAnswer(asked, response))
         )
@@ -227,8 +227,8 @@ class InSyncAnswer(NamedTuple):
     response: AlterPartitionResponse
 
 
-def _request(broker_id: int, broker_epoch: int, asked: Proposals) -> AlterPartitionRequest:
-    """In ZooKeeper mode broker epochs of replicas are neither sent nor checked."""
+def _request(broker_id: int, broker_epoch: int, asked: Proposals, *, tells_epochs: bool) -> AlterPartitionRequest:
+    """tells_epochs: in which life of its broker each replica has caught up (KIP-903): of interest to a quorum."""
     topics: dict[str, AlterPartitionTopic] = {}
     by_id = asked.version == WITH_IDS_VERSION
     for partition, proposal in asked.proposals.items():
@@ -243,11 +243,24 @@ def _request(broker_id: int, broker_epoch: int, asked: Proposals) -> AlterPartit
                 partition_index=partition.index,
                 leader_epoch=proposal.leader_epoch,
                 new_isr=[] if by_id else list(proposal.isr),
-                new_isr_with_epochs=[BrokerState(broker_id=each) for each in proposal.isr] if by_id else [],
+                new_isr_with_epochs=_states(partition, proposal, broker_epoch if tells_epochs else None)
+                if by_id
+                else [],
                 partition_epoch=proposal.partition_epoch,
             )
         )
     return AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker_epoch, topics=list(topics.values()))
+
+
+def _states(partition: Partition, proposal: Proposal, own_epoch: int | None) -> list[BrokerState]:
+    """own_epoch: None: no epochs are told, and then they are not checked."""
+    if own_epoch is None:
+        return [BrokerState(broker_id=each) for each in proposal.isr]
+    followers = partition.followers
+    return [
+        BrokerState(broker_id=each, broker_epoch=followers[each].broker_epoch if each in followers else own_epoch)
+        for each in proposal.isr
+    ]
 
 
 def _results(response: AlterPartitionResponse, version: int) -> dict[tuple[object, int], AlterPartitionResult]:

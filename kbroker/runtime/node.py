@@ -81,6 +81,7 @@ DAY_S = 24 * 3600.0
 STORE_RETRY_S = 1.0  # after a failure to write it
 FIRST_NODE_ID = 1
 CLUSTER_ID_BYTES = INCARNATION_BYTES = 16
+NO_EPOCH = -1
 FIRST_OF_SASL = SECURITY_PROTOCOLS.index("SASL_PLAINTEXT")  # they follow those without a login, in the same order
 MOST_ANSWER_FRAMES = 2  # an answer of another broker holds what a request brought it, and something around it
 
@@ -439,7 +440,7 @@ class Node:
             self._pool.close()
             self._store_pool.close()
             try:
-                self._close_logs()
+                self._close_logs(self.broker.plane.broker_epoch if self._quorum is not None else NO_EPOCH)
             finally:
                 self._name_pool.close()  # last: where no name server answers, this waits for half a minute
 
@@ -487,8 +488,9 @@ class Node:
         for listening in self._sockets.values():
             listening.close()
 
-    def _close_logs(self) -> None:
-        self._logs.close(run_all=side_by_side)
+    def _close_logs(self, broker_epoch: int = NO_EPOCH) -> None:
+        """broker_epoch: of a life in a quorum's cluster, which the next one tells controllers (KIP-966)."""
+        self._logs.close(broker_epoch=broker_epoch, run_all=side_by_side)
         for fact in self._facts:
             if isinstance(fact, Notice):
                 log.warning("%s", fact.text)

@@ -233,3 +233,19 @@ def test_what_becomes_of_a_proposal_that_is_refused(code: ErrorCode, asked: int,
     leader._answer(leader.asked[0], AlterPartitionResponse(error_code=0, topics=topics))
     leader.wait()
     assert (len(leader.asked), leader.partition.proposal is not None) == (asked, keeps)
+
+
+def test_a_quorum_is_told_in_which_life_each_replica_has_caught_up_and_a_store_is_not() -> None:
+    leader = Leader()
+    leader.world.replicas.follower_fetched(leader.partition, ONE, 0, 0, 70, leader.world.clock.now_ms())
+    told: list[Any] = []
+    for controller in (leader.plane.controller, None):
+        leader.plane.controller = controller
+        leader.plane.alter_partition = lambda asker, request, *others: told.append(request) or True
+        leader.changes._under_way = None
+        leader.propose(ME, ONE, TWO)
+    epochs = [
+        [(each.broker_id, each.broker_epoch) for each in request.topics[0].partitions[0].new_isr_with_epochs]
+        for request in told
+    ]
+    assert epochs == [[(ME, -1), (ONE, -1), (TWO, -1)], [(ME, 7), (ONE, 70), (TWO, -1)]]
