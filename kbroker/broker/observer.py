@@ -115,9 +115,13 @@ class Observer:
         self._go_on(now_ms)
 
     def close(self) -> None:
-        """The broker ends: make what is here durable. Waits for the disk. Raises: OSError."""
+        """The broker ends: make what is here durable; what cannot be is fetched again. Waits for the disk."""
         self._reader.close()
-        self._quorum.metadata_log.close()
+        try:
+            self._quorum.metadata_log.close()
+        except OSError as error:
+            log.warning("the metadata log is left as it is: %s", fault_of(error, self._quorum.metadata_log.path))
+            self._quorum.metadata_log.abandon()
 
     def abandon(self) -> None:
         """Let go of it as it lies."""

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from protocol.message import Message
     from protocol.records import Record
 
-PIECE_BYTES = 1 << 18
-"""Read at a time: some thousand records, which take 10 ms or so to apply."""
+PIECE_BYTES = 1 << 16
+"""Read at a time, of the log: some hundred records, which take 10 ms or so to apply."""
+MOST_RECORDS = 200
+"""Given at a time, of a snapshot, whose batches are large. A batch of the log is one change, and given as a whole."""
 
 
 class ReadPiece(NamedTuple):
@@ -63,6 +65,9 @@ class CommittedReader:
         self._file: File | None = None
         self._position = 0
         self._size = 0
+        self._values: list[bytes] = []  # of it, that were read and not given yet
+        self._control: list[Message] = []
+        self._timestamp = -1
 
     def has_more(self, high_watermark: int) -> bool:
         """Whether there is something to read."""
@@ -85,7 +90,7 @@ class CommittedReader:
         """Start with a snapshot: nothing was read, or the log begins behind what was."""
         self.close()
         self._has_begun = True
-        self._snapshot, self._position = snapshot, 0
+        self._snapshot, self._position, self._values = snapshot, 0, []
         self._file = self._log.open_snapshot(snapshot)
         self._size = self._file.size()
 
@@ -96,11 +101,35 @@ class CommittedReader:
             file.close()
 
     def _of_snapshot(self) -> ReadPiece:
-        file, snapshot = self._file, self._snapshot
-        assert file is not None
+        snapshot, start = self._snapshot, self._position
         assert snapshot is not None
+        is_first, control, size = start == 0, self._control, 0
+        if not self._values:
+            size = self._read_batches(snapshot)
+            control = self._control
+        values, self._values = self._values[:MOST_RECORDS], self._values[MOST_RECORDS:]
+        self._control = []
+        is_last = self._position >= self._size and not self._values
+        if is_last:
+            self.close()
+            self.next_offset = snapshot.end_offset
+        return ReadPiece(
+            values,
+            control,
+            snapshot.end_offset - 1,
+            snapshot.epoch,
+            self._timestamp,
+            size,
+            True,
+            is_first,
+            is_last,
+        )
+
+    def _read_batches(self, snapshot: SnapshotId) -> int:
+        """The next batches of a snapshot, of which a few records are given at a time. Returns: their bytes."""
+        file, start = self._file, self._position
+        assert file is not None
         path = f"{self._log.path}/{snapshot.file_name}"
-        start = self._position
         data = memoryview(file.read(start, min(PIECE_BYTES, self._size - start)))
         if whole := _whole_size(data):
             data = data[:whole]
@@ -108,22 +137,8 @@ class CommittedReader:
             data = memoryview(file.read(start, self._size - start))
             data = data[: _first_size(data, path, start)]
         self._position += len(data)
-        is_last = self._position >= self._size
-        if is_last:
-            self.close()
-            self.next_offset = snapshot.end_offset
-        values, control, _offset, _epoch, timestamp = _open(data, path, start)
-        return ReadPiece(
-            values,
-            control,
-            snapshot.end_offset - 1,
-            snapshot.epoch,
-            timestamp,
-            len(data),
-            True,
-            start == 0,
-            is_last,
-        )
+        self._values, self._control, _offset, _epoch, self._timestamp = _open(data, path, start)
+        return len(data)
 
     def _of_log(self, high_watermark: int) -> ReadPiece | None:
         if self.next_offset >= high_watermark:
