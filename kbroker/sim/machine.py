@@ -74,6 +74,7 @@ class Machine:
         self.gathers = world.rng(f"{self.name} gathers").random() < 0.5
         self.job_ms = (0, 10)  # least and most a job for the disk takes
         self.principals: Mapping[str, Principal] = {}  # who clients are, by name; others are User:ANONYMOUS
+        self.host_of: Callable[[str], str] = str  # where a client is, by its name
         self.slow_answers = 0.0  # share of answers that the peer takes its time to read
         self.on_parked: Callable[[Request], None] = lambda _: None
         self.on_down: Callable[[Machine, bool], None] = lambda machine, power_loss: None
@@ -208,7 +209,7 @@ class Machine:
         """A client connects."""
         if self.core is None or self._stopping or not self.core.effects.is_open:
             return False
-        channel = self.core.open("PLAINTEXT", wire.client, 50_000 + wire.number)
+        channel = self.core.open("PLAINTEXT", self.host_of(wire.client), 50_000 + wire.number)
         channel.session.principal = self.principals.get(wire.client, ANONYMOUS)
         self._by_wire[wire] = self._conns[channel] = Conn(wire, channel)
         return True

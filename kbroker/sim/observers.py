@@ -36,6 +36,7 @@ from kbroker.sim.disk import PowerLoss, SimDisk
 from kbroker.sim.net import Net
 from kbroker.sim.peers import SimPeers
 from kbroker.sim.quorum import PORT
+from kbroker.sim.quorum_faults import QUORUM_FAULTS, QuorumFaults
 from kbroker.sim.world import LocalClock, World
 from kbroker.timing import NEVER, Scheduler
 from protocol.messages.metadata_records import ConfigRecord, encode_record
@@ -326,7 +327,8 @@ class SimMember:
         self.disk.restart(power_loss=power_loss)
 
 
-FAULTS = ("elections", "deposed", "controllers", "kills", "power", "snapshots", "lost answers", "cuts", "slow")
+FAULTS = ("kills", "power", "lost answers", "cuts", "slow")
+"""Of members and the network, beside those of the quorum (`quorum_faults.py`)."""
 
 
 class ObserverWorld:
@@ -345,8 +347,11 @@ class ObserverWorld:
         self.world = World(seed, kept_lines)
         rng = self.rng = self.world.rng("observers")
         self.net = Net(self.world, (0, rng.choice((0, 3, 40))))
-        self.kinds = tuple(kind for kind in FAULTS if rng.random() < 0.5) if kinds is None else kinds
+        if kinds is None:
+            kinds = tuple(kind for kind in (*FAULTS, *QUORUM_FAULTS) if rng.random() < 0.5)
+        self.kinds = [kind for kind in kinds if kind in FAULTS]
         self.quorum = Controllers(self.world, self.net, controllers=rng.choice((1, 3, 3, 5)))
+        self.quorum_faults = QuorumFaults(self.world, self.quorum, [kind for kind in kinds if kind in QUORUM_FAULTS])
         servers = ",".join(f"{each.name}:{PORT}" for each in self.quorum.nodes)
         drawn = {
             "process.roles": "broker",
@@ -472,38 +477,6 @@ class ObserverWorld:
             getattr(self, "_" + self.rng.choice(self.kinds).replace(" ", "_"))()
         self.world.after(self.rng.randint(50, 3000), self._fault)
 
-    def _elections(self) -> None:
-        self.quorum.elect()
-
-    def _deposed(self) -> None:
-        """The leader does not hear of its successor for a while."""
-        leader = self.quorum.leader
-        if leader is None or len(self.quorum.nodes) < 3 or self.quorum.isolated:
-            return
-        self.quorum.isolated.add(leader.id)
-        self.world.note(f"{leader} is cut off from the others")
-        self.world.after(self.rng.randrange(1500), lambda: void(self.quorum.elect(all_hear=False)))
-        self.world.after(self.rng.randrange(4000), self.quorum.isolated.discard, leader.id)
-
-    def _controllers(self) -> None:
-        """One ends, and comes back; another is elected if it led."""
-        up = [each for each in self.quorum.nodes if each.up]
-        if not up or (len(up) <= self.quorum.majority and len(self.quorum.nodes) > 1):
-            return
-        found = self.rng.choice(up)
-        self.world.note(f"{found} ends")
-        led = found.leads
-        found.stop()
-        if led:
-            self.world.after(self.rng.randrange(1000), lambda: void(self.quorum.elect()))
-        self.world.after(self.rng.randrange(5000), self._controller_back, found.id)
-
-    def _controller_back(self, node_id: int) -> None:
-        node = next(each for each in self.quorum.nodes if each.id == node_id)
-        node.start()
-        if self.quorum.leader is None:
-            self.quorum.elect()
-
     def _kills(self) -> None:
         self._end_one(power_loss=False)
 
@@ -524,11 +497,6 @@ class ObserverWorld:
         if machine.member is None and not machine.end:
             machine.start()
 
-    def _snapshots(self) -> None:
-        for each in self.quorum.nodes:
-            if each.up and self.rng.random() < 0.7:
-                each.take_snapshot(forget=self.rng.random() < 0.7)
-
     def _lost_answers(self) -> None:
         self.net.deaf[self.rng.choice(self.machines).name] = self.rng.randint(1, 5)
 
@@ -545,16 +513,15 @@ class ObserverWorld:
     def run(self, faults_ms: int = 60_000, *, healing_ms: int = 30_000) -> int:
         """Let it live; how often a member was looked at. Raises: Broken."""
         self.world.run_until(faults_ms)
-        self.kinds = ()
+        self.kinds = []
         self.net.spike = 0.0
         self.net.deaf.clear()
-        self.quorum.isolated.clear()
+        self.quorum_faults.heal()
         for each in self.machines:
             each.disk.crash_at = None
         self.world.run_until(faults_ms + 6000)  # what was planned comes back
         for machine in self.machines:
             self._back(machine)
-        self.quorum.elect()
         self.world.run_until(faults_ms + healing_ms)
         self._is_quiet = True
         for _ in range(400):
@@ -565,7 +532,3 @@ class ObserverWorld:
         self.world.run_until(self.world.now_ms + 3000)
         self.check_whole()
         return self.checked
-
-
-def void(_: object) -> None:
-    """What is given back does not matter."""

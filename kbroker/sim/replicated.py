@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kbroker.replica import Partition
     from kbroker.sim.checks import Moment, Where
     from kbroker.sim.client import Client
+    from kbroker.sim.machine import Compose
 
 FAULTS = ("kill", "kill within", "stop", "cut", "wall", "slow network", "slow disk", "session", "store cut", "link")
 """What a replicated record survives in the page cache."""
@@ -247,6 +248,7 @@ def values_in(log: Log) -> dict[int, bytes]:
 class ReplicatedSwarm:
     """A world of three to five machines, or more, each topic on three of them. `run` lets it live."""
 
+    has_old_topics = True  # whether there may be some
     more_topics: Sequence[Topic] = ()
     more_settings: Mapping[str, str] = {}
 
@@ -268,7 +270,8 @@ class ReplicatedSwarm:
             Topic("beta", 1, _settings("1000000"), replicas=3),
         ]
         old_chance = self.world.rng("old formats")
-        self.old_topics = [_old_topic(old_chance)] if old_chance.random() < OLD_SHARE else []
+        has_old = old_chance.random() < OLD_SHARE and self.has_old_topics
+        self.old_topics = [_old_topic(old_chance)] if has_old else []
         self.all_topics = [*self.topics, *self.old_topics, *self.more_topics]
         store_chance = self.world.rng("store")
         self.ensemble = Ensemble(lambda ms, job: void(self.world.after(ms, job)), lambda: store_chance.randint(0, 2))
@@ -287,7 +290,7 @@ class ReplicatedSwarm:
         is_flushed = rng.random() < 0.4 if kinds is None else not set(kinds) <= set(FAULTS)
         if is_flushed:
             settings["log.flush.interval.messages"] = "1"
-        compose = one_of_several(settings, self.ensemble)
+        compose = self._make_compose(settings)
         count = machines or rng.choice((3, 3, 4, 5))
         self.machines = [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
         for machine in self.machines:
@@ -300,9 +303,16 @@ class ReplicatedSwarm:
         self.members = [self._member(number) for number in range(rng.choice((0, 2, 3)))]
         self.clients: list[Client] = [founder, *self.producers, *self.consumers, *self.members, *self._more_clients()]
         if kinds is None:
-            kinds = [kind for kind in (FLUSHED_FAULTS if is_flushed else FAULTS) if rng.random() < 0.4]
+            kinds = [kind for kind in self._kinds_of_faults(is_flushed=is_flushed) if rng.random() < 0.4]
         names = [client.name for client in self.clients]
         self.faults = Faults(self.world, self.net, self.machines, names, kinds)
+
+    def _make_compose(self, settings: Mapping[str, str]) -> Compose:
+        return one_of_several(settings, self.ensemble)
+
+    def _kinds_of_faults(self, *, is_flushed: bool) -> Sequence[str]:
+        """Those that may be on in this world."""
+        return FLUSHED_FAULTS if is_flushed else FAULTS
 
     def _make_checks(self) -> ReplicatedChecks:
         return ReplicatedChecks(self.world)
@@ -349,7 +359,7 @@ class ReplicatedSwarm:
         while world.now_ms < faults_ms:
             world.run_until(world.now_ms + 1_000)
             self.checks.agree()
-        self.faults.heal()
+        self._heal()
         for member in self.members:
             member.restless = False
         before = self.checks.acknowledged
@@ -359,12 +369,19 @@ class ReplicatedSwarm:
         for producer in self.producers:
             producer.stop()
         world.run_until(world.now_ms + healing_ms // 2)
-        check_whole(world, self.ensemble, self.machines)
-        self._all_in_sync()
+        self._check_whole()
         self.checks.all_is_there()
         if self.members:
             all_is_shared(self.checks, self.members, self.topics)
         return self.checks.acknowledged
+
+    def _heal(self) -> None:
+        self.faults.heal()
+
+    def _check_whole(self) -> None:
+        """All brokers are there, everything is led and in sync, and all have been told the same."""
+        check_whole(self.world, self.ensemble, self.machines)
+        self._all_in_sync()
 
     def _all_in_sync(self) -> None:
         for topic in self.all_topics:

@@ -4,8 +4,9 @@ With the same options, `scripts/sim transactions` runs worlds of transactions (`
 `scripts/sim replicated` of replicated topics (`kbroker/sim/replicated.py`), `scripts/sim moving` of replicas that move
 between log directories and are compacted (`kbroker/sim/moving.py`), `scripts/sim storage` of compaction, conversion
 and old clients (`kbroker/sim/storage.py`), `scripts/sim ruled` of access rules that change
-(`kbroker/sim/ruled.py`), `scripts/sim groups` of the groups of Kafka 4 (`kbroker/sim/modern_groups.py`), and
-`scripts/sim observers` of nodes that follow a metadata quorum (`kbroker/sim/observers.py`).
+(`kbroker/sim/ruled.py`), `scripts/sim groups` of the groups of Kafka 4 (`kbroker/sim/modern_groups.py`),
+`scripts/sim observers` of nodes that follow a metadata quorum (`kbroker/sim/observers.py`), and `scripts/sim quorum` of
+replicated topics in its cluster (`kbroker/sim/on_quorum.py`).
 
 Runs seeds one after the other, from a random one on unless told, until there were enough or one fails; then prints
 what happened last, and the seed that brings it back. `--seed S` runs that one world and shows all of it.
@@ -30,6 +31,7 @@ from kbroker.sim.exactly_once import ExactlyOnce
 from kbroker.sim.modern_groups import ModernGroups
 from kbroker.sim.moving import Moving
 from kbroker.sim.observers import ObserverWorld
+from kbroker.sim.on_quorum import QuorumSwarm
 from kbroker.sim.play import perform_on
 from kbroker.sim.replicated import ReplicatedSwarm
 from kbroker.sim.ruled import Ruled
@@ -107,6 +109,7 @@ WORLDS: dict[str, type[Lived]] = {
     "groups": ModernGroups,
     "moving": Moving,
     "observers": ObserverWorld,
+    "quorum": QuorumSwarm,
     "ruled": Ruled,
     "storage": Storage,
 }

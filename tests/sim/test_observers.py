@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from kbroker.quorum.metadata_log import SnapshotId
@@ -12,12 +14,6 @@ from kbroker.sim.world import Broken
 @pytest.mark.parametrize("seed", [3, 13])
 def test_a_world_of_observers_is_told_what_was_committed(seed: int) -> None:
     assert ObserverWorld(seed).run(15_000, healing_ms=25_000) > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 106))
-def test_more_worlds(seed: int) -> None:
-    assert ObserverWorld(seed).run() > 0
 
 
 def test_in_a_quiet_world_everything_is_told_at_once() -> None:
@@ -82,3 +78,12 @@ def test_another_cluster_ends_the_member_in_a_line() -> None:
     world.quorum.cluster_id = "another"
     world.world.run_until(4_000)
     assert "of another cluster than simulated-cluster-00000" in machine.end
+
+
+def test_a_disk_that_fails_at_the_end_keeps_no_member_from_stopping() -> None:
+    world = ObserverWorld(1, kinds=(), machines=1)
+    world.world.run_until(2_000)
+    (machine,) = world.machines
+    assert machine.member is not None
+    machine.disk.fault = lambda call, path: OSError(errno.EIO, "EIO", path)
+    machine.member.observer.close()

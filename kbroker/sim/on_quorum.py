@@ -1,0 +1,155 @@
+"""Replicated topics on machines that are members of a quorum's cluster: worlds of `replicated.py`, without ZooKeeper.
+
+Three to five whole brokers on a model of a quorum (`quorum.py`, `topic_controllers.py`), whose controllers change, are
+deposed without knowing it, die and take snapshots. What must hold is what holds on ZooKeeper; and in the end every
+broker has applied all that was committed, is unfenced, and does what the quorum says of its partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kbroker.broker.assembly import Surroundings, assemble, load_logs
+from kbroker.broker.control_plane import Quorum
+from kbroker.broker.facts import FactQueue
+from kbroker.broker.quorum_plane import Join
+from kbroker.config import BrokerLayers, Given
+from kbroker.config.quorum import quorum_settings
+from kbroker.log.directory import DirectoryRefusedError
+from kbroker.log.errors import CorruptFileError
+from kbroker.log.formatting import format_directories, previous_broker_epoch, take_formatted
+from kbroker.metadata.configs import Configs
+from kbroker.metadata.store import Endpoint
+from kbroker.quorum.metadata_log import log_config, open_metadata_log
+from kbroker.sim.clock import SimRandom
+from kbroker.sim.compose import LISTENER, LOG_DIR, PLAINTEXT, PORT
+from kbroker.sim.quorum import PORT as CONTROLLER_PORT
+from kbroker.sim.quorum_faults import QUORUM_FAULTS, QuorumFaults
+from kbroker.sim.replicated import FAULTS, FLUSHED_FAULTS, ReplicatedSwarm
+from kbroker.sim.topic_controllers import TopicControllers
+from kbroker.timing import Scheduler
+
+if TYPE_CHECKING:
+    from kbroker.broker.broker import Broker
+    from kbroker.sim.machine import Compose, Machine
+
+INDEX_BYTES = 4096
+OF_THE_STORE = ("session", "store cut", "lost answers", "zombie")
+
+
+def member_of(quorum: TopicControllers, static: Mapping[str, str]) -> Compose:
+    """A way to compose a member of a quorum's cluster. static: of its server.properties."""
+    servers = ",".join(f"{each.name}:{CONTROLLER_PORT}" for each in quorum.nodes)
+    settings = {
+        "process.roles": "broker",
+        "controller.quorum.bootstrap.servers": servers,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://:{PORT}",
+        "log.dirs": LOG_DIR,
+        **static,
+    }
+
+    def compose(machine: Machine) -> Broker:
+        given = {**settings, "node.id": str(machine.broker_id)}
+        configs = Configs(BrokerLayers(static={key: Given(text, "a file") for key, text in given.items()}))
+        wanted = quorum_settings(configs.broker)
+        assert wanted is not None
+        facts = FactQueue()
+        random = SimRandom(machine.rng.randrange(1 << 62))
+        parts = Surroundings(machine.disk, machine.clock, random, Scheduler(machine.world.now_ms))
+        own_id, disk, paths = machine.broker_id, machine.disk, [LOG_DIR]
+        format_directories(disk, random, paths, quorum.cluster_id, own_id, ignore_formatted=True)
+        formatted = take_formatted(disk, random, paths, own_id, LOG_DIR)
+        previous = previous_broker_epoch(disk, paths)
+        logs = load_logs(facts, configs, paths, parts, broker_id=own_id, cluster_id=formatted.cluster_id)
+        config = log_config(configs.broker)._replace(segment_index_bytes=INDEX_BYTES)
+        try:
+            metadata_log = open_metadata_log(disk, LOG_DIR, config, random, machine.clock.wall_ms())
+        except CorruptFileError as error:
+            raise DirectoryRefusedError(str(error)) from None
+        broker = assemble(
+            facts,
+            configs,
+            logs,
+            parts,
+            Quorum(wanted, metadata_log, formatted.directory_ids, random.token(16), previous),
+            machine.make_peers,
+            broker_id=own_id,
+            cluster_id=formatted.cluster_id,
+            endpoints=(Endpoint(LISTENER, PLAINTEXT, machine.name, PORT),),
+            strict=True,
+        )
+        machine.post(Join())
+        return broker
+
+    return compose
+
+
+class QuorumSwarm(ReplicatedSwarm):
+    """A world of replicated topics on a quorum."""
+
+    has_old_topics = False
+
+    def __init__(
+        self,
+        seed: int,
+        kept_lines: int | None = 400,
+        kinds: Sequence[str] | None = None,
+        *,
+        machines: int | None = None,
+        quorum_kinds: Sequence[str] | None = None,
+    ) -> None:
+        """kinds: of faults of machines and the network; quorum_kinds: of the quorum; None lets the seed choose."""
+        self._quorum_kinds = quorum_kinds
+        super().__init__(seed, kept_lines, kinds, machines=machines)
+        addresses: dict[str, str] = {}
+        for machine in self.machines:  # controllers are told addresses, and no names
+            machine.host_of = lambda client: addresses.setdefault(client, f"10.0.0.{len(addresses) + 1}")
+
+    def _make_compose(self, settings: Mapping[str, str]) -> Compose:
+        rng = self.world.rng("quorum of machines")
+        self.quorum = TopicControllers(self.world, self.net, controllers=rng.choice((1, 3, 3, 5)))
+        kinds = self._quorum_kinds
+        if kinds is None:
+            kinds = [kind for kind in QUORUM_FAULTS if rng.random() < 0.4]
+        self.quorum_faults = QuorumFaults(self.world, self.quorum, kinds)
+        more = {
+            "metadata.log.max.record.bytes.between.snapshots": rng.choice(("5000", "1000000")),
+            "metadata.max.retention.bytes": rng.choice(("20000", "1000000")),
+            "metadata.log.segment.bytes": rng.choice(("4000", "1000000")),
+        }
+        return member_of(self.quorum, {**settings, **more})
+
+    def _kinds_of_faults(self, *, is_flushed: bool) -> Sequence[str]:
+        return [kind for kind in (FLUSHED_FAULTS if is_flushed else FAULTS) if kind not in OF_THE_STORE]
+
+    def _heal(self) -> None:
+        super()._heal()
+        self.quorum_faults.heal()
+
+    def _check_whole(self) -> None:
+        """All brokers are there, everything is led, and all do what the quorum says."""
+        world, state = self.world, self.quorum.state
+        last = self.quorum.committed[-1].end_offset - 1
+        for machine in self.machines:
+            if not machine.up or not machine.broker.plane.ready:
+                raise world.broken(f"{machine} is not back")
+            plane = machine.broker.quorum_plane
+            if plane.life.is_fenced or state.brokers[machine.broker_id].fenced:
+                raise world.broken(f"{machine} is fenced")
+            if plane.observer.published_offset < last - 1:
+                raise world.broken(f"{machine} was told up to {plane.observer.published_offset}, there is {last}")
+        for (topic_id, index), partition in state.partitions.items():
+            name = state.names[topic_id]
+            if partition.leader not in partition.isr or len(partition.isr) < len(partition.replicas):
+                raise world.broken(f"{name}-{index} is not led, or not all are in sync: {partition}")
+            for machine in self.machines:
+                told = machine.broker.plane.cache.partition(name, index)
+                if told is None or (told.leader, told.leader_epoch) != (partition.leader, partition.leader_epoch):
+                    raise world.broken(f"{machine} was told of {name}-{index}: {told}, and it is {partition}")
+                if machine.broker_id not in partition.replicas:
+                    continue
+                held = machine.broker.replicas.partitions.get((name, index))
+                if held is None or (held.leader_id, held.leader_epoch) != (partition.leader, partition.leader_epoch):
+                    raise world.broken(f"{machine} does not do what it was told of {name}-{index}: {partition}")

@@ -1,0 +1,23 @@
+"""Topics of three replicas on members of a quorum's cluster: nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.sim.on_quorum import QuorumSwarm
+from kbroker.sim.world import Broken
+
+
+def test_a_quiet_world_has_everything_led_and_in_sync_and_the_judge_sees_what_differs() -> None:
+    swarm = QuorumSwarm(1, kinds=[], quorum_kinds=[], machines=3)
+    assert swarm.run(3_000, healing_ms=12_000) > 0
+    where = next(iter(swarm.quorum.state.partitions))
+    swarm.quorum.state.partitions[where].leader_epoch += 1
+    with pytest.raises(Broken, match="was told of"):
+        swarm._check_whole()
+
+
+@pytest.mark.slow
+def test_a_world_outlives_brokers_and_controllers_that_die() -> None:
+    swarm = QuorumSwarm(2, kinds=["kill", "stop"], quorum_kinds=["controllers", "deposed", "snapshots"])
+    assert swarm.run(10_000, healing_ms=40_000) > 0
