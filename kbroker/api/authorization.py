@@ -27,6 +27,7 @@ from kbroker.config.limits import PERMISSION_PATIENCE_MS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import Message
 from protocol.namedtuple import NamedTuple
+from protocol.schema import fields_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
@@ -242,9 +243,13 @@ def for_each(
 
 
 def topic_name(item: Any, call: Call) -> str | None:
-    """The name of a topic that an item names, or that has the id that it gives."""
+    """The name of a topic that an item names, or that has the id that it gives; None if there is none of that id."""
     topic_id = getattr(item, "topic_id", None)
-    return call.broker.plane.cache.topic_name(topic_id) if topic_id and any(topic_id) else item.name
+    if topic_id and any(topic_id):
+        return call.broker.plane.cache.topic_name(topic_id)
+    if item.name or topic_id is None or any(each.name == "name" for each in fields_at(type(item), call.version)):
+        return cast("str | None", item.name)
+    return None  # an id alone, and it is none
 
 
 class Hides(NamedTuple):

@@ -23,7 +23,14 @@ from protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, InitProducerIdRequest
+from protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from protocol.schema import Field, FieldType, fields_at
 from tests.requests import batch, fetch, fetched, produce, produced
 from tests.world import World
@@ -198,7 +205,8 @@ VERSIONS = {
     ("Produce", 0): 12,
     ("Produce", 1): 12,
     ("Fetch", 0): 12,
-    ("OffsetCommit", 1): 9,
+    ("OffsetCommit", 1): 9,  # those since name topics by their ids alone
+    ("TxnOffsetCommit", 2): 5,
     ("OffsetFetch", 0): 7,
     ("OffsetFetch", 2): 8,  # those since tell who asks, and have to tell the truth
     ("AddPartitionsToTxn", 1): 3,
@@ -535,3 +543,17 @@ def test_settings_of_brokers_are_the_clusters() -> None:
 def test_without_rules_no_route_asks() -> None:
     world = world_of()
     assert all(world.client().channel.routes[api] is ROUTES[api] for api in SERVED)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(5, ErrorCode.TOPIC_AUTHORIZATION_FAILED), (6, ErrorCode.UNKNOWN_TOPIC_ID)]
+)
+def test_an_id_that_is_no_topics_is_told_as_such_and_an_empty_name_as_no_right(version: int, code: int) -> None:
+    world = world_of("t")
+    deny(world, (READ, TOPIC))
+    partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata=None)
+    topic = TxnOffsetCommitRequestTopic(name="", partitions=[partition])
+    request = TxnOffsetCommitRequest(
+        transactional_id="x", group_id="g", producer_id=1, producer_epoch=0, member_id="", topics=[topic]
+    )
+    assert set(codes_in(world, request, version)) == {code}
