@@ -83,7 +83,7 @@ class TransactionShard(Shard[TransactionRecord]):
         self._features = features
         self.creators = Creators()
         self._on_the_way: dict[str, int] = {}  # records that are not committed yet, by id
-        self._overdue: set[str] = set()  # ids of those that have been waited for too long
+        self._timed_out: set[str] = set()  # ids of those that have been waited for too long
         self._in_doubt: dict[str, int] = {}  # offsets of those that were found so while this was loading
 
     @property
@@ -215,7 +215,7 @@ class TransactionShard(Shard[TransactionRecord]):
         """What is told to a client that may not go on: whether it waits for a transaction, or for the log."""
         if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
             return error.code
-        if name in self._overdue:
+        if name in self._timed_out:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         code = self._store.append_error(self.partition)
         return error.code if code is ErrorCode.NONE else write_error(code)
@@ -241,7 +241,7 @@ class TransactionShard(Shard[TransactionRecord]):
 
     def timer(self, operation: Operation, key: TimerKey) -> None:
         """See Shard.timer."""
-        if key.kind == "overdue":
+        if key.kind == "timeout":
             self._abort_timed_out_transactions(operation)
         elif key.kind == "expiry":
             self._remove_expired(operation)
@@ -252,8 +252,8 @@ class TransactionShard(Shard[TransactionRecord]):
                 self.marked(operation, known, is_retry=True)  # the partitions have their markers already
 
     def _abort_timed_out_transactions(self, operation: Operation) -> None:
-        operation.set_timer("overdue", "", self._config().transaction_abort_timed_out_transaction_cleanup_interval_ms)
-        self._give_up(operation)
+        operation.set_timer("timeout", "", self._config().transaction_abort_timed_out_transaction_cleanup_interval_ms)
+        self._refuse_waiting_calls(operation)
         for known in [each for each in self.transactions.values() if rules.is_timed_out(each, operation.now_ms)]:
             if known.name in self._on_the_way:
                 continue
@@ -267,7 +267,7 @@ class TransactionShard(Shard[TransactionRecord]):
             if self._decide(operation, after, None, None, _no_asker):
                 operation.event(known.name, f"is aborted: open for longer than its {known.timeout_ms} ms")
 
-    def _give_up(self, operation: Operation) -> None:
+    def _refuse_waiting_calls(self, operation: Operation) -> None:
         """Answer calls that wait too long for replicas, or while too few are in sync: the outcome is not known.
 
         What was written stays in the log: it counts once it is committed, and nothing follows it before.
@@ -275,10 +275,10 @@ class TransactionShard(Shard[TransactionRecord]):
         code = self._store.append_error(self.partition)
         for at, (end, note) in enumerate(self.waiting):
             assert isinstance(note, Decided), note
-            is_overdue = note.written_ms + note.transaction.timeout_ms <= operation.now_ms
-            if is_overdue:
-                self._overdue.add(note.transaction.name)
-            if note.call is not None and (is_overdue or code is not ErrorCode.NONE):
+            is_timed_out = note.written_ms + note.transaction.timeout_ms <= operation.now_ms
+            if is_timed_out:
+                self._timed_out.add(note.transaction.name)
+            if note.call is not None and (is_timed_out or code is not ErrorCode.NONE):
                 operation.event(note.transaction.name, "still waits for its record to be on all in-sync replicas")
                 self.abandoned(operation, note, ErrorCode.REQUEST_TIMED_OUT if code is ErrorCode.NONE else code)
                 self.waiting[at] = end, note._replace(call=None)
@@ -326,7 +326,7 @@ class TransactionShard(Shard[TransactionRecord]):
         if left:
             self._on_the_way[name] = left
         else:
-            self._overdue.discard(name)
+            self._timed_out.discard(name)
 
     def _have_marked(self, operation: Operation, transaction: Transaction) -> None:
         operation.forward(WriteMarkers(self.partition, self.epoch, transaction))
@@ -361,12 +361,12 @@ class TransactionShard(Shard[TransactionRecord]):
         for known in self.transactions.values():
             if known.state in PREPARED and known.name not in self._on_the_way:
                 self._have_marked(operation, known)
-        operation.set_timer("overdue", "", config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
+        operation.set_timer("timeout", "", config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
         operation.set_timer("expiry", "", config.transaction_remove_expired_transaction_cleanup_interval_ms)
 
     def unload(self, operation: Operation) -> None:
         """See Shard.unload."""
-        operation.cancel_timer("overdue", "")
+        operation.cancel_timer("timeout", "")
         operation.cancel_timer("expiry", "")
         for known in self.transactions.values():
             if known.state in PREPARED:
@@ -374,7 +374,7 @@ class TransactionShard(Shard[TransactionRecord]):
         self.transactions.clear()
         self.creators.clear()
         self._on_the_way.clear()
-        self._overdue.clear()
+        self._timed_out.clear()
         self._in_doubt.clear()
 
 
