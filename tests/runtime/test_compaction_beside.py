@@ -99,17 +99,17 @@ class _Ending(Beside):
     def start(self) -> Child:
         child = super().start()
         self.begun.append(child)
-        tell, told_so_far = child.tell, 0
+        send, sent_so_far = child.send, 0
 
         def killing(message: object) -> None:
-            nonlocal told_so_far
-            told_so_far += 1
-            if told_so_far > self._after:
+            nonlocal sent_so_far
+            sent_so_far += 1
+            if sent_so_far > self._after:
                 os.kill(child.pid, signal.SIGKILL)
                 os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-            tell(message)
+            send(message)
 
-        child.tell = killing  # type: ignore[method-assign]
+        child.send = killing  # type: ignore[method-assign]
         return child
 
 
@@ -211,7 +211,7 @@ class _Here:
         self._work: Work | None = None
         self._answer: bytes = b""
 
-    def tell(self, message: object) -> None:
+    def send(self, message: object) -> None:
         message = pickle.loads(pickle.dumps(message))
         if self._work is None:
             assert isinstance(message, Plan)
@@ -219,7 +219,7 @@ class _Here:
         else:
             self._answer = pickle.dumps(self._work.do(*message))  # type: ignore[misc]
 
-    def answer(self) -> object:
+    def receive(self) -> object:
         return pickle.loads(self._answer)
 
     def end(self) -> None:
