@@ -32,6 +32,7 @@ def test_a_seed_repeats_itself_whatever_the_order_of_sets() -> None:
     assert digest_in_a_process("1") == digest_in_a_process("2")
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_itself() -> None:
     first, second = Swarm(8, machines=1), Swarm(8, machines=1)
     assert first.run() == second.run()
@@ -41,6 +42,7 @@ def test_a_seed_of_a_cluster_repeats_itself() -> None:
     assert Swarm(3, machines=3).run() == Swarm(3, machines=3).run()
 
 
+@pytest.mark.slow
 def test_an_api_that_no_client_asks_for_leaves_a_seed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Swarm(8, machines=1).run()
     monkeypatch.setitem(SERVED, 1_000, Served("Unasked", "handshake", 0, 5))
@@ -56,7 +58,10 @@ def test_a_few_worlds_hold(seed: int) -> None:
     assert Swarm(seed, machines=1).run().simulated_ms >= 300_000
 
 
-@pytest.mark.parametrize(("seed", "machines"), [(1, 3), (13_107_010, 3), (700013, 3), (720075, 5)])
+@pytest.mark.parametrize(
+    ("seed", "machines"),
+    [(1, 3), (13_107_010, 3), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((700013, 3), (720075, 5)))],
+)
 def test_a_few_clusters_hold(seed: int, machines: int) -> None:
     swarm = Swarm(seed, machines=machines)
     swarm.run()
