@@ -1,4 +1,4 @@
-"""What a broker tells of itself to those who watch it: figures of its parts, and whether it is well.
+"""Metrics: what a broker tells of itself to those who watch it, figures of its parts, and whether it is well.
 
 Made of what the parts have anyway, looked at when it is asked for. Names are those that Kafka's MBeans have behind the
 usual rules of the JMX exporter, and those of kafka_exporter for groups, so that people's dashboards find them; what

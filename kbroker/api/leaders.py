@@ -1,4 +1,4 @@
-"""Who leads a partition that a client asked the wrong broker for, and where that broker is (KIP-951).
+"""CurrentLeader and NodeEndpoints in answers to Produce and Fetch (KIP-951): who leads what the client asked for here.
 
 Called by `produce.py` and `fetch_reader.py` once a partition has failed, in the versions whose answers have a place for
 it: the client goes to the leader at once, and asks for no metadata first. As in Kafka, what a replica here was told by

@@ -1,4 +1,4 @@
-"""Whether a producer may write to a partition in a transaction: what its coordinator says, in words of the client.
+"""Transaction verification (KIP-890): whether a producer may write to a partition, as its coordinator says.
 
 Asked by Produce and TxnOffsetCommit before the first batch of a transaction in a partition (KIP-890): one that only the
 partition knew of would never end, and hold readers back for ever. Clients of the second protocol (Produce 12,

@@ -1,4 +1,4 @@
-"""Decides by access rules: those that the metadata store has, under Kafka's paths, for all brokers of the cluster.
+"""AclAuthorizer: decides by access rules (ACLs) that the metadata store has, under Kafka's paths, for all brokers.
 
 Kafka's AclAuthorizer, chosen by `authorizer.class.name`. It keeps an image of all rules (`acls.py`), which is read in
 each session before the broker registers, so that no client meets a broker that does not know them yet; after that it

@@ -1,4 +1,4 @@
-"""Who did what: a line for each right that was asked for, by the logger that Kafka has for this.
+"""The authorizer log: who did what, a line for each right that was asked for, by the logger that Kafka has for this.
 
 Denied: INFO. Allowed: DEBUG. The text is Kafka's; where the log is JSON, the line has the parts as fields, too.
 

@@ -1,4 +1,4 @@
-"""How much each client may do: the quotas in force, what was used of them, and how long who is over one has to wait.
+"""Client quotas: how much each client may do, what it has used, and how long a client over its quota has to wait.
 
 Made by `broker.py`. `set_entity` is told what the metadata store says of users, clients and addresses; handlers and the
 core ask (`core.py`, "within quotas"). It knows no connection and no answer: who has to wait is muted by the core.

@@ -1,4 +1,4 @@
-"""Which brokers get which replicas of a new topic, from brokers and racks to lists of node ids; and which may be asked.
+"""Replica assignment: which brokers get which replicas of a new topic, by brokers and racks; and which may be asked.
 
 The first replicas go round the brokers, the further ones follow at a distance that grows with each round, so that the
 partitions of a dead broker are shared by all others. With racks, replicas of a partition stand in as many racks as

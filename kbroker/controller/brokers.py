@@ -1,4 +1,4 @@
-"""Brokers that come, go, or lose a disk, in the controller's hands.
+"""Failure and start of brokers, and of their log directories: what the controller does about each.
 
 Procedures run by `controller.py` when a watch says that `/brokers/ids` or `/log_dir_event_notification` has changed,
 or a broker answers that a disk failed. A broker whose registration has another czxid than before has died and come

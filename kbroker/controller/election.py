@@ -1,4 +1,4 @@
-"""Who leads next: five decisions, from what is known of a partition to its next leader and in-sync replicas.
+"""Leader election: five decisions, from what is known of a partition to its next leader and in-sync replicas.
 
 Called by `machine.py`, which writes the outcome down. Nothing here changes anything. Each returns the election's
 result, or None if no replica may lead: then the partition stays as it is, or loses its leader.

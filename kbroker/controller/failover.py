@@ -1,4 +1,4 @@
-"""The beginning of a controller epoch: read the whole cluster from the store, then bring everything into line with it.
+"""Controller failover: read the whole cluster from the store, then bring everything into line with it.
 
 Run by `controller.py` once this broker has been elected. Everything that is watched is read with a watch, so that
 nothing between the reading and the first event is missed. Notices left for the old controller are thrown away: what

@@ -1,4 +1,4 @@
-"""Leaders that change although no broker died: admins ask, the balance is off, or a leader shrank its in-sync set.
+"""ElectLeaders, preferred leaders (auto.leader.rebalance.enable) and leaders that shrank their in-sync set.
 
 Procedures run by `controller.py`. Source: KafkaController of Apache Kafka 3.9, by behaviour; KIP-183, KIP-460.
 """

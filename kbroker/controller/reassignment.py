@@ -1,4 +1,4 @@
-"""Partitions that move to other brokers: replicas added, brought into sync, the others removed; or called off.
+"""Partition reassignment: replicas added, brought into sync, the others removed; or called off.
 
 Procedures run by `controller.py`: a client asks (AlterPartitionReassignments, or `/admin/reassign_partitions`), a
 leader has taken new replicas in, a broker comes, a controller is elected. Where a partition is on its way stands in its

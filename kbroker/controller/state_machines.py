@@ -1,4 +1,4 @@
-"""Partitions and replicas from state to state: the elections that takes, and the requests to brokers that follow.
+"""The partition and replica state machines: from state to state, by elections, with the requests that follow.
 
 Procedures on the metadata store (`kbroker.metadata.steps`), run by the controller one at a time. A change is written
 down first, fenced by the controller epoch, then noted in the context and gathered into the batch; the caller sends the

@@ -1,4 +1,4 @@
-"""The runtime of one coordinator on this broker: its shards come, load, serve and go with the partitions it leads.
+"""The runtime of one coordinator: its shards come, load, serve and go with the partitions that this broker leads.
 
 Between the handlers (and the core's clock) on one side, and the shards of `groups` or `txn` on the other. A handler
 asks `find` for the shard of a group or transaction, has it do something, and hands over the effects; this answers,

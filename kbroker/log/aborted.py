@@ -1,4 +1,4 @@
-"""The aborted transactions of a segment: what read_committed consumers are told to skip.
+"""The transaction index of a segment (.txnindex): what read_committed consumers are told to skip.
 
 Owns the `.txnindex` file, which exists only where a transaction was aborted. Called by the segment. One entry for each
 transaction whose abort marker lies in the segment, in the order of the markers:

@@ -1,4 +1,4 @@
-"""The small text files beside the logs, text <-> values, and how they are replaced without ever being half there.
+"""Checkpoint files (recovery point, high watermark and others): text <-> values, and replaced as a whole or not at all.
 
 | file | first line | then | one line each |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""One entry of log.dirs: its lock, its checkpoints, the logs in it, and the work for the disk that they want.
+"""A log directory, one entry of log.dirs: its lock, its checkpoints, its logs, and the work for the disk.
 
 Called by the manager, which has all of them. It decides nothing about where a partition goes. What waits for the disk
 comes out of `take_jobs`, runs elsewhere, and comes back through `finished`. With the first OSError it goes offline,

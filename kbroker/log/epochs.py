@@ -1,4 +1,4 @@
-"""Which leader epoch starts at which offset: how replicas find out where their logs part ways.
+"""The leader epoch cache: which epoch starts at which offset, how replicas find out where their logs part ways.
 
 Owns the entries in memory and what `leader-epoch-checkpoint` is to say; the log decides when that is written. The file
 may lag behind: entries beyond the end of the log are cut at load, and missing ones come back from the batches that

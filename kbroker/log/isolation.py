@@ -1,4 +1,4 @@
-"""How far a fetch sees into a log: the bound that each reader names."""
+"""Isolation levels of a fetch: how far it sees into a log, the bound that each reader names."""
 
 from __future__ import annotations
 

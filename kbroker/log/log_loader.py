@@ -1,4 +1,4 @@
-"""How log directories come up: whose they are, which are taken, and all partitions in them loaded.
+"""Loading of log directories at a start: whose they are, which are taken, and all partitions in them loaded.
 
 Called by the manager, at a start. It waits for the disk. Nothing is changed before it is known that every directory may
 be taken. A directory with an OSError starts offline; one that this broker must not use keeps it from starting.

@@ -1,4 +1,4 @@
-"""All logs of a broker, over all of log.dirs: which directory has which, and when background work falls due.
+"""The log manager: all logs over all of log.dirs, which directory has which, and when background work falls due.
 
 Called by the replica manager (get, create, delete, truncate), by its alarm (`due`), and by the composition root
 (`open_logs`, `close`). One thread owns it. It never waits for a disk but where it says so: fsyncs, removals and

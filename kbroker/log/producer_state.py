@@ -1,4 +1,4 @@
-"""What a log remembers of each idempotent or transactional producer, so that nothing is appended twice or out of turn.
+"""Producer state: what a log remembers of each producer, so that nothing is appended twice or out of turn.
 
 Owns the entries in memory and their `.snapshot` format; the log decides when a snapshot is written and when entries
 expire. `check` is asked before an append and changes nothing; `update` is told after the write. The rules:

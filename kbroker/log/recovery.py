@@ -1,4 +1,4 @@
-"""Opening a log: what is in its folder, and after an unclean stop, how much of it is whole.
+"""Log recovery, when a log is opened: what is in its folder, and after an unclean stop, how much of it is whole.
 
 `open_log` is called by the manager, once per partition at start and when a partition is made. After a clean stop
 nothing is scanned: the end of the log is read from the last batches behind the last index entry. After an unclean stop

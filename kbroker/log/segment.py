@@ -1,4 +1,4 @@
-"""One stretch of a log: a `.log` file of batches, its indices, and what is known of them.
+"""A log segment: a `.log` file of batches, its indices, and what is known of them.
 
 Called by the log, which owns the order of segments, and by recovery. Opens files on first use and gives descriptors
 back when too many are open. Decides nothing about offsets, producers or retention; makes nothing durable by itself.

@@ -1,4 +1,4 @@
-"""Offsets of groups in the metadata store, where clients before Kafka 0.8.2 keep them: OffsetCommit 0, OffsetFetch 0.
+"""Offsets of consumers in ZooKeeper, where clients before Kafka 0.8.2 keep them: OffsetCommit 0, OffsetFetch 0.
 
 One node for each partition, /consumers/GROUP/offsets/TOPIC/INDEX, with the offset in decimal; other tools of that time
 read and write the same nodes. The coordinator of the group knows nothing of them. Source: ZooKeeper data structures of

@@ -1,4 +1,4 @@
-"""What is set for users, clients and addresses: this broker's copy of what `/config` says of them.
+"""Client quotas and SCRAM credentials in /config: this broker's copy of what `/config` says of them.
 
 SCRAM credentials and quotas are kept there. `broker/config_changes.py` fills it when a session with the metadata store
 begins, and keeps it right by the notices in `/config/changes`. Who depends on an entity takes the fact that it changed.

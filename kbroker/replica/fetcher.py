@@ -1,4 +1,4 @@
-"""One fetcher: what a follower asks one leader next, and what it does with the answer.
+"""A replica fetcher: what a follower asks one leader next, and what it does with the answer.
 
 Made and driven by `broker/replica_fetchers.py`, which carries requests to the leader and answers back: one request is
 under way at a time. Owns, for each partition it follows, whether it may be asked for now, and the fetch session with

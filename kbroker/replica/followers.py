@@ -1,4 +1,4 @@
-"""What a leader knows of one follower, from its fetches: how far it has come, and when it was last caught up.
+"""What a leader knows of one follower replica, by its fetches: how far it has come, and when it was last caught up.
 
 A value for each follower, kept by `partition.py` while it leads. A fetch from an offset says that the follower has
 everything below it: that is all the acknowledgement there is. A follower is caught up while it reads to the end of the

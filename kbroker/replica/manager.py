@@ -1,4 +1,4 @@
-"""All replicas on this broker, by topic and index, and what the controller wants of them.
+"""The replica manager: all replicas on this broker, by topic and index, and what the controller wants of them.
 
 Called by API handlers to find a partition, and by `broker/controller_requests.py` with the controller's LeaderAndIsr
 and StopReplica requests, which create, lead, follow and delete replicas. Owns the map, not a partition's state.

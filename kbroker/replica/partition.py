@@ -1,4 +1,4 @@
-"""One replica of a partition: am I its leader, in which epoch, with whom in sync; then the log may do its work.
+"""A partition of which this broker has a replica: who leads it, in which epoch, with whom in sync.
 
 Owns what LeaderAndIsr decides (leader, epochs, in-sync set), a value for each follower while it leads
 (`followers.py`), and what follows from both: the high watermark, and who should join or leave the in-sync set. Called

@@ -1,4 +1,4 @@
-"""How fast replicas may be copied, so that moving them leaves the network and the disks to the clients (KIP-73).
+"""Replication quotas (KIP-73): how fast replicas may be copied, so that clients keep the network and the disks.
 
 Three rates of a broker, each of its own setting: what leaders send to throttled followers, what throttled followers
 take, and what moves between log directories (KIP-113). Kept by `manager.py`; leaders and followers ask before they send

@@ -1,4 +1,4 @@
-"""Which logs are worth compacting, and which part of each: decided from sizes and times, without reading records.
+"""Dirty ratios: which logs are worth compacting, and which part of each, by sizes and times; no record is read.
 
 A log is clean below `cleaned_to` and dirty behind it, up to what must be left alone: the active segment, what is not
 durable, what a transaction may still undo, what is younger than min.compaction.lag.ms. The dirtiest log comes first.

@@ -1,4 +1,4 @@
-"""Who is compacted when: the cleaner of a broker's logs, on the thread that owns them.
+"""The log cleaner: which log is compacted when, the cleaner of a broker's logs, on the thread that owns them.
 
 Owned by the log manager. Now and then, and after each compaction at once, it looks at all logs, some in each turn, and
 takes the dirtiest. Its pieces of work are jobs like all others; when one comes back it is seen whether the log is still
