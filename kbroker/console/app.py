@@ -17,6 +17,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -34,6 +35,7 @@ from kbroker.console.cluster import Cluster, ConsoleError, LoginError
 from kbroker.console.overview import Curves, count_records
 from kbroker.console.screens import MENU, SCREENS, Screen, open_api
 from kbroker.console.values import Values
+from kbroker.runtime.platform import give_way
 from kbroker.security.client import PLAIN, SCRAM, ClientSecurity, Login
 from protocol.namedtuple import NamedTuple
 
@@ -65,7 +67,7 @@ class Options(NamedTuple):
 
     bootstrap: where to begin. security: of its connections; without a login in it, and a protocol that wants one,
     users log in. hosts: names that browsers may ask for; empty for any. read_only: nothing is changed. registry: of
-    schemas, its URL or empty.
+    schemas, its URL or empty. gives_way: searches have a processor only while the broker and its clients want none.
     """
 
     bootstrap: Sequence[tuple[str, int]]
@@ -73,6 +75,7 @@ class Options(NamedTuple):
     hosts: Sequence[str] = ()
     read_only: bool = False
     registry: str = ""
+    gives_way: bool = False
 
 
 class Session:
@@ -137,6 +140,9 @@ class Console:
         self._shared = None if self.wants_login else Cluster(options.bootstrap, security)
         self._scripts: dict[bytes, Session] = {}
         self._searching = threading.BoundedSemaphore(SEARCHES_AT_ONCE)
+        self._searchers = (
+            ThreadPoolExecutor(SEARCHES_AT_ONCE, "search", initializer=give_way) if options.gives_way else None
+        )
         self._logging_in = threading.BoundedSemaphore(LOGINS_AT_ONCE)
         self._curves: Curves | None = None
         self.templates = Environment(
@@ -156,6 +162,8 @@ class Console:
             self._curves.close()
         if self._shared is not None:
             self._shared.close()
+        if self._searchers is not None:
+            self._searchers.shutdown(wait=False, cancel_futures=True)
 
     def curves(self, cluster: Cluster | None) -> Curves:
         """Of the broker's own counters, or else of the records that have come into the topics of a cluster."""
@@ -267,7 +275,9 @@ class Console:
         if not self._searching.acquire(timeout=1):
             raise ConsoleError(f"{SEARCHES_AT_ONCE} searches run now: try again", 503)
         try:
-            return screen.does(**arguments)
+            if self._searchers is None or not any(arguments.get(name) for name in screen.searches):
+                return screen.does(**arguments)
+            return self._searchers.submit(screen.does, **arguments).result()
         finally:
             self._searching.release()
 

@@ -6,14 +6,20 @@ leaves decoding to the console's own process. Frames travel in hex, as they came
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kbroker.api.routes import SERVED
 from kbroker.console import CLIENT_ID
 from kbroker.faults.file import fault_of
 from kbroker.log.index import OffsetIndex, TimeIndex
+from kbroker.log.index_warmup import NotReadyError
+from kbroker.log.isolation import HIGH_WATERMARK
+from kbroker.log.names import segment_file_name
 from kbroker.usage import UsageError
+from protocol.errors import KafkaError
 from protocol.records.batch import BASE_OFFSET, COUNT, LEADER_EPOCH, PRODUCER_ID, last_offset_of, size_of
 
 if TYPE_CHECKING:
@@ -52,6 +58,7 @@ class Looks:
             "waits": self.waits,
             "partition": self.partition,
             "entries": self.entries,
+            "stretch": self.stretch,
             "faults": self.faults,
             "arm": self.arm,
             "disarm": self.disarm,
@@ -301,6 +308,22 @@ class Looks:
             "looked_up": {"wanted": offset, "offset": at, "position": position},
             "batches": _batches(segment, position),
         }
+
+    def stretch(self, topic: str, partition: int, offset: int, most_bytes: int) -> dict[str, Any] | None:
+        """Where on disk the bytes are that a consumer's fetch from this offset on would get; None if there are none."""
+        part, log = self._log(topic, partition)
+        if not part.is_leader:
+            return None
+        try:
+            region = log.read(offset, most_bytes, log.readable_end(HIGH_WATERMARK), wait=False).region
+        except (KafkaError, NotReadyError):  # a fetch says why, or waits
+            return None
+        if region is None:
+            return None
+        at = max(bisect_right(log.segments, offset, key=attrgetter("base_offset")) - 1, 0)
+        segment = next(each for each in log.segments[at:] if each.file is region.file)
+        path = f"{log.folder.path}/{segment_file_name(segment.base_offset, 'log')}"
+        return {"path": path, "position": region.position, "size": region.size}
 
     # -- faults
 

@@ -2,7 +2,8 @@
 
 A search reads batches as they lie in the log and looks for the bytes that a hit must have before it reads any record:
 a gigabyte takes a second or two. It ends when it has found enough, at the ends that the partitions had when it began,
-or when its time is up; then it says where it was, and can go on from there.
+or when its time is up; then it says where it was, and can go on from there. A console reads the log of its own broker
+from the disk (`on_disk.py`), any other one by Fetch.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from kbroker.console.cluster import Cluster, ConsoleError, Place, Topic, asked, by_topic, check
 from kbroker.console.groups import ago_ms, time_of
+from kbroker.console.inside import Inside
 from kbroker.console.offsets import ends, offsets_at
+from kbroker.console.on_disk import Pieces, stretch_at
 from kbroker.console.values import FORMS, MOST_BYTES, Values
 from kbroker.pipeline.hashing import murmur2
 from kbroker.runtime.blocking import BlockingConnection
@@ -58,6 +62,9 @@ START = {
 }
 _PLAIN = re.compile(r"[A-Za-z0-9 .,:_+-]+", re.ASCII)  # JSON writes it as it is, or in escapes
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['\"]\]")
+
+
+FILTERS = ("key", "value", "header", "path")
 
 
 class Filter(NamedTuple):
@@ -157,11 +164,13 @@ class Hit(NamedTuple):
 class Search:
     """Records of some partitions, in the order of their offsets. at: where it is, by place; it may go on from there.
 
-    read_bytes, read_batches: so far. is_late: its time was up.
+    inside: the broker that has started the console, if one has. read_bytes, read_batches: so far. is_late: its time was
+    up.
     """
 
-    def __init__(self, cluster: Cluster, wanted: Filter, until_s: float) -> None:
+    def __init__(self, cluster: Cluster, wanted: Filter, until_s: float, inside: Inside | None = None) -> None:
         self._cluster = cluster
+        self._inside = inside if wanted.is_on else None
         self._filter = wanted
         self._until_s = until_s
         self.at: dict[Place, int] = {}
@@ -183,11 +192,8 @@ class Search:
     ) -> list[Hit]:
         found: list[Hit] = []
         left = list(places)
-        size = PARTITION_BYTES if self._filter.is_on else UNFILTERED_BYTES
-        while left and len(found) < most:
-            if time.monotonic() >= self._until_s:
-                self.is_late = True
-                break
+        size = PARTITION_BYTES if self._filter.is_on and self._inside is None else UNFILTERED_BYTES
+        while left and len(found) < most and not self._is_over():
             answer = asked(connection, _fetch({place: self.at[place] for place in left}, 0, size), where, BY_NAME)
             check(answer.error_code)
             moved = False
@@ -199,7 +205,9 @@ class Search:
                     if part.error_code:  # retention was faster
                         self.at[place] = max(before, part.log_start_offset)
                     elif part.records:
-                        found += self._look(place, bytes(part.records), stops[place])
+                        found += self._look(place, bytes(part.records), stops[place])[0]
+                        if self._inside is not None and len(found) < most:
+                            found += self._of_files(self._inside, place, stops[place], most - len(found))
                     elif part.high_watermark <= before:
                         self.at[place] = stops[place]
                     moved = moved or self.at[place] > before
@@ -210,16 +218,42 @@ class Search:
             left = left[1:] + left[:1]  # each partition is the first one once: it alone is sure to bring something
         return found
 
-    def _look(self, place: Place, data: bytes, stop: int) -> list[Hit]:
-        """The hits among the whole batches of an answer; moves on."""
+    def _is_over(self) -> bool:
+        """Whether its time is up."""
+        self.is_late = self.is_late or time.monotonic() >= self._until_s
+        return self.is_late
+
+    def _of_files(self, inside: Inside, place: Place, stop: int, most: int) -> list[Hit]:
+        """The hits from where it is, as far as the files of its own broker have them."""
+        found: list[Hit] = []
+        while self.at[place] < stop and len(found) < most and not self._is_over():
+            begin = self.at[place]
+            stretch = stretch_at(inside, place, begin)
+            if stretch is None:
+                break
+            with suppress(OSError, ConsoleError), open(stretch.path, "rb", buffering=0) as file:
+                pieces, used = Pieces(file, stretch), 0
+                while pieces.more(used) and (self.at[place] > begin or pieces.begins_at(begin)):
+                    hits, used = self._look(place, pieces.data, stop, pieces.size)
+                    found += hits
+                    if self.at[place] >= stop or len(found) >= most or self._is_over():
+                        break
+            if self.at[place] == begin:
+                break  # by Fetch, which says why if it cannot be read either
+        return found
+
+    def _look(self, place: Place, data: bytes | bytearray, stop: int, size: int | None = None) -> tuple[list[Hit], int]:
+        """The hits among whole batches, and where in the data these end; moves on. size: of the data, if not all."""
         hits: list[Hit] = []
-        self.read_bytes += len(data)
+        size = len(data) if size is None else size
+        end = 0
         view = memoryview(data)
         must = self._filter.must
         begin = self.at[place]
         try:
-            for position, header in scan(view):
+            for position, header in scan(view, 0, size):
                 self.read_batches += 1
+                end = position + size_of(header)
                 if header[BASE_OFFSET] >= stop:
                     self.at[place] = stop
                     break
@@ -237,10 +271,13 @@ class Search:
         except RecordError as error:
             if self.at[place] == begin:
                 raise ConsoleError(f"{place[0]}-{place[1]} from offset {begin}: {error.message}") from None
-        return hits
+        self.read_bytes += end
+        return hits, end
 
 
-def _may_have(must: Sequence[Sequence[bytes]], data: bytes, view: memoryview, position: int, header: Any) -> bool:
+def _may_have(
+    must: Sequence[Sequence[bytes]], data: bytes | bytearray, view: memoryview, position: int, header: Any
+) -> bool:
     if header[ATTRIBUTES] & CODEC_MASK:
         body, start, stop = batch_body(view, position, header, BATCH_LIMIT)
         data = bytes(memoryview(body)[start:stop])
@@ -286,6 +323,7 @@ def messages(
     limit: int = 50,
     seconds: float = SECONDS,
     resume: str = "",
+    inside: Inside | None = None,
 ) -> dict[str, Any]:
     """Records of a topic.
 
@@ -301,7 +339,7 @@ def messages(
     began_s = time.monotonic()
     wanted = filter_of(values, key, value, header, path, equals)
     places = _places(cluster, topic, partitions)
-    search = Search(cluster, wanted, began_s + min(max(seconds, 0.1), MOST_SECONDS))
+    search = Search(cluster, wanted, began_s + min(max(seconds, 0.1), MOST_SECONDS), inside)
     starts, stops = ends(cluster, places)
     unread = [number for topic, number in places if (topic, number) not in starts or (topic, number) not in stops]
     places = [place for place in places if place in starts and place in stops]
@@ -412,7 +450,7 @@ def tail(
                 if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     at[place] = max(part.log_start_offset, 0)
                 elif part.records and not part.error_code:
-                    hits += search._look(place, bytes(part.records), 1 << 62)
+                    hits += search._look(place, bytes(part.records), 1 << 62)[0]
     hits.sort(key=lambda each: (-each.record.timestamp, -each.record.offset))
     return {
         "topic": topic,

@@ -48,6 +48,7 @@ def main() -> None:
         hosts=hosts_for(given["host"], given["names"]),
         read_only=given["read_only"],
         registry=given["registry"],
+        gives_way=True,
     )
     console = Console(options, inside, (*SCREENS, *WIRE))
     console.curves(None)  # an hour's curve begins with the console, not with the first look at it

@@ -8,7 +8,7 @@ address or the form, as their annotations say.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kbroker import __version__
@@ -25,9 +25,9 @@ _KINDS: Mapping[type, str] = {int: "integer", float: "number", bool: "boolean", 
 class Screen(NamedTuple):
     """One row. does: makes the values. page: the template, empty for JSON alone. part_of: the entry of the menu.
 
-    changes: whether it changes the cluster: by POST, and not in read-only mode. searches: whether it may take seconds;
-    few of those run at once. wire: whether it is of the broker that has started the console, and wants ALTER on the
-    cluster. forced: parameters that are not the asker's to choose.
+    changes: whether it changes the cluster: by POST, and not in read-only mode. searches: parameters of which any one
+    makes it a search, which may take seconds; few of those run at once. wire: whether it is of the broker that has
+    started the console, and wants ALTER on the cluster. forced: parameters that are not the asker's to choose.
     """
 
     path: str
@@ -36,7 +36,7 @@ class Screen(NamedTuple):
     page: str = ""
     part_of: str = ""
     changes: bool = False
-    searches: bool = False
+    searches: Sequence[str] = ()
     wire: bool = False
     forced: Mapping[str, Any] = {}
 
@@ -92,7 +92,7 @@ SCREENS: tuple[Screen, ...] = (
     Screen("/topics/delete", "Delete a topic", topics.delete_topic, changes=True, part_of="topics"),
     Screen("/topics/empty", "Delete a topic's records", topics.empty_topic, changes=True, part_of="topics"),
     Screen("/topics/partitions", "Add partitions", topics.add_partitions, changes=True, part_of="topics"),
-    Screen("/messages", "Messages", messages.messages, "messages", "topics", searches=True),
+    Screen("/messages", "Messages", messages.messages, "messages", "topics", searches=messages.FILTERS),
     Screen("/message", "Message", messages.message, "message", "topics"),
     Screen("/tail", "Live tail", messages.tail, "tail", "topics"),
     Screen("/messages/produce", "Produce", messages.produce, changes=True, part_of="topics"),

@@ -61,6 +61,11 @@ def test_a_secured_start_has_a_console_where_users_log_in(tmp_path: Path) -> Non
         rule = {"principal": "User:alice", "resource": "topic", "name": "orders", "operation": "describe"}
         assert pages.post("/access/rules/add", **rule).status == 200
         assert [each["name"] for each in pages.api("/topics", login=alice, fresh="true")["topics"]] == ["orders"]
+        assert pages.post("/messages/produce", topic="orders", key="k1", value="v").status == 200
+        refused = pages._ask("GET", "/api/messages?topic=orders&key=k1", headers=headers)
+        assert (refused.status, "TOPIC_AUTHORIZATION_FAILED" in refused.text) == (403, True)
+        (record,) = pages.api("/messages", login=basic(login.user, login.password), topic="orders", key="k1")["records"]
+        assert record["value"]["text"] == "v"
         refused = pages._ask(
             "POST",
             "/api/topics/delete",
