@@ -298,11 +298,14 @@ class MetadataLog:
     # -- quorum-state
 
     def write_state(self, leader_id: int, epoch: int, *, kraft_version: int) -> WriteState:
-        """The job that writes `quorum-state`. kraft_version: which of its two formats."""
+        """The job that writes `quorum-state`. kraft_version: which of its two formats.
+
+        An Apache node that takes the directory over wants a list of voters, which may be empty.
+        """
         values: dict[str, object]
         if kraft_version == 0:
             values = {"clusterId": "", "leaderId": leader_id, "leaderEpoch": epoch, "votedId": -1, "appliedOffset": 0,
-                      "currentVoters": None, "data_version": 0}  # fmt: skip
+                      "currentVoters": [], "data_version": 0}  # fmt: skip
         else:
             nobody = format_uuid(ZERO_UUID)
             values = {"leaderId": leader_id, "leaderEpoch": epoch, "votedId": -1, "votedDirectoryId": nobody,
