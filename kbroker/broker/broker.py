@@ -15,6 +15,7 @@ from kbroker.broker.counters import Counters
 from kbroker.broker.decompression import Decompression
 from kbroker.broker.facts import BrokerConfigChanged, JobDone, QuotasChanged, Touched
 from kbroker.broker.jobs import Errand
+from kbroker.log.facts import LogMoved
 from kbroker.metadata.cache import MetadataDelta, TopicKey
 from kbroker.metadata.entities import EntitiesChanged
 from kbroker.metadata.features import FeaturesChanged
@@ -122,7 +123,7 @@ class Broker:
         self._errands: list[Errand] = []
         for each in coordinators.values():
             each.give_jobs_to(self.give)
-        for_who_needs_them = (BrokerConfigChanged, EntitiesChanged, FeaturesChanged)
+        for_who_needs_them = (BrokerConfigChanged, EntitiesChanged, FeaturesChanged, LogMoved)
         self._handlers: dict[type, list[Handler]] = {fact: [] for fact in for_who_needs_them}
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
         parts: list[Part] = [plane, *coordinators.values(), transaction_partitions, log_background]

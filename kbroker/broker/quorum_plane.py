@@ -26,7 +26,7 @@ from kbroker.broker.published_settings import PublishedSettings
 from kbroker.broker.to_controller import Leader, ToController
 from kbroker.controller.admin import Pending, as_made, creatable
 from kbroker.controller.events import ControlAnswer
-from kbroker.log.facts import LogDirectoryFailed, LogTruncated
+from kbroker.log.facts import LogDirectoryFailed, LogMoved, LogTruncated
 from kbroker.metadata.features import Features, unsupported
 from kbroker.metadata.requester import VERSIONS
 from kbroker.metadata.store import BrokerInfo, Endpoint
@@ -287,13 +287,14 @@ class QuorumPlane:
             Registered: lambda fact, now_ms: self._begin(now_ms),
             ControlAnswer: self._done,
             LogDirectoryFailed: self._log_directory_failed,
+            LogMoved: self._log_moved,
             LogTruncated: lambda fact, now_ms: self.control_requests.log_settled(),
             RoleChanged: lambda fact, now_ms: self.control_requests.log_settled(),
             CutsEnded: lambda fact, now_ms: self.control_requests.resume(),
             EndpointsChanged: self._advertise,
             Leave: self._leave,
             LeftCluster: self._left,
-            Unfenced: lambda fact, now_ms: log.info("broker %d is unfenced", self.broker_id),
+            Unfenced: lambda fact, now_ms: None,  # the image says so, too, and who else is in it
             Fenced: self._fenced,
         }
 
@@ -315,7 +316,8 @@ class QuorumPlane:
 
     def _fenced(self, fact: Fenced, now_ms: int) -> None:
         """What it leads, others lead from now on: the log says so next, if it comes here."""
-        log.warning("broker %d is fenced: controllers have not heard of it in time", self.broker_id)
+        if self.is_over:  # else it is about to stop
+            log.warning("broker %d is fenced: controllers have not heard of it in time", self.broker_id)
 
     def _left(self, fact: LeftCluster, now_ms: int) -> None:
         self.is_over = True
@@ -438,19 +440,26 @@ class QuorumPlane:
             self.life.ready_to_serve(now_ms)
 
     def _assign_directories(self, request: LeaderAndIsrRequest, now_ms: int) -> None:
-        """Tell controllers of replicas that are in another directory than they know (KIP-858)."""
         for topic in request.topic_states:
             for state in topic.partition_states:
-                known = self.image.partition(topic.topic_id, state.partition_index)
-                found = self._logs.directory_of(topic.topic_name, state.partition_index)
-                if known is None or found is None or self.broker_id not in known.replicas:
-                    continue
-                own = found.meta.directory_id
-                said = known.directories[known.replicas.index(self.broker_id)] if known.directories else None
-                if own is not None and own != said:
-                    self.life.assigned(topic.topic_id, state.partition_index, own, now_ms)
-                else:
-                    self.life.unassigned(topic.topic_id, state.partition_index)
+                self._assign_directory(topic.topic_name, state.partition_index, now_ms)
+
+    def _log_moved(self, fact: LogMoved, now_ms: int) -> None:
+        topic, index = fact.partition
+        self._assign_directory(topic, index, now_ms)
+
+    def _assign_directory(self, name: str, index: int, now_ms: int) -> None:
+        """Tell controllers of a replica that is in another directory than they know (KIP-858)."""
+        topic, found = self.image.topic_named(name), self._logs.directory_of(name, index)
+        known = None if topic is None else topic.partitions.get(index)
+        if topic is None or known is None or found is None or self.broker_id not in known.replicas:
+            return
+        own = found.meta.directory_id
+        said = known.directories[known.replicas.index(self.broker_id)] if known.directories else None
+        if own is not None and own != said:
+            self.life.assigned(topic.topic_id, index, own, now_ms)
+        else:
+            self.life.unassigned(topic.topic_id, index)
 
 
 def quorum_plane(quorum: Quorum, basis: Basis, give: Callable[[Job, Owner], None]) -> QuorumPlane:

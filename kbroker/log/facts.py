@@ -27,6 +27,12 @@ class LogFlushed(NamedTuple):
     partition: TopicPartition
 
 
+class LogMoved(NamedTuple):
+    """A log is in another log directory from now on (AlterReplicaLogDirs)."""
+
+    partition: TopicPartition
+
+
 class LogTruncated(NamedTuple):
     """A log that was cut back is durably so: it may be appended to."""
 

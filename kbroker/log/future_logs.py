@@ -24,7 +24,7 @@ from kbroker.config.limits import REMEMBERED_DIRECTORIES
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id, replace_file
 from kbroker.log.directory import DirectoryRefusedError, Write, check_is_nowhere
 from kbroker.log.errors import naming
-from kbroker.log.facts import LogFlushed
+from kbroker.log.facts import LogFlushed, LogMoved
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.names import (
     MAX_NAME_LENGTH,
@@ -225,6 +225,7 @@ class FutureLogs:
             target.flush(partition, source)
         elif is_awaited:  # the flush of the copy was the one
             self._tell(LogFlushed(partition))
+        self._tell(LogMoved(partition))
         return EndJob(origin, target, source.folder.path, removal)
 
     def ended(self, job: EndJob, now_ms: int) -> None:

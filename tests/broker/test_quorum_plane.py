@@ -14,6 +14,8 @@ from kbroker.broker.facts import Leave
 from kbroker.broker.published_security import PublishedRules, PublishedTokens
 from kbroker.broker.quorum_plane import Join, QuorumPlane
 from kbroker.config import BrokerLayers, Given
+from kbroker.log.facts import LogMoved
+from kbroker.log.names import TopicPartition
 from kbroker.metadata.cache import MetadataCache, MetadataDelta
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint
@@ -281,7 +283,11 @@ def test_controllers_are_told_of_a_replica_that_is_in_another_directory_than_the
     assert own is not None
     assert member.assigned == [(T, 0)]
     member.commit(change(isr=[ME], directories=[own, bytes(16)]))
+    member.hear(LogMoved(TopicPartition("t", 0)))
     assert member.assigned == [(T, 0)]
+    member.world.logs.directories[0].meta = member.world.logs.directories[0].meta._replace(directory_id=b"d" * 16)
+    member.hear(LogMoved(TopicPartition("t", 0)))
+    assert member.assigned == [(T, 0), (T, 0)]
 
 
 def test_records_that_do_not_fit_are_the_brokers_end(member: Member) -> None:
