@@ -389,7 +389,9 @@ def zookeeper_cluster(folder: Path, brokers: int = 1, **arguments: str) -> Itera
 class Quorum:
     """Where the controllers of a cluster are, and its id: what its brokers are told. controllers: by node id."""
 
-    def __init__(self, release: str, folder: Path, controllers: int = 1) -> None:
+    def __init__(self, release: str, folder: Path, controllers: int = 1, *, release_version: str = "") -> None:
+        """release_version: whose metadata.version is in force at first; that of the release if it is empty."""
+        self._release_version = release_version
         self.release, self.cluster_id = release, format_uuid(uuid.uuid4().bytes)
         ports = {100 + number: free_port() for number in range(controllers)}
         self.voters = ",".join(f"{node_id}@{Server.host}:{port}" for node_id, port in ports.items())
@@ -403,6 +405,8 @@ class Quorum:
         """Give a node's directories their ids, if they are new. Raises NotReadyError."""
         if not (folder / "data0" / "meta.properties").exists():
             arguments = ["format", f"--cluster-id={self.cluster_id}", "-c", str(settings_file)]
+            if self._release_version:
+                arguments.append(f"--release-version={self._release_version}")
             done = run_tool(self.release, "kafka.tools.StorageTool", *arguments)
             if done.returncode:
                 raise NotReadyError(f"formatting failed: {done.stdout}{done.stderr}")

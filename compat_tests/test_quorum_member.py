@@ -7,6 +7,9 @@ nothing that it was told is safe may be lost, twice or out of order, and replica
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -89,7 +92,7 @@ class Cluster:
         """What one of Apache's tools said, that knows one broker."""
         done = run_tool(RELEASE, name, "--bootstrap-server", self.brokers[at].address, *arguments)
         assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout
+        return done.stdout if code == 0 else done.stdout + done.stderr
 
     def move(self, topic: str, *replicas: Sequence[int], at: int = OURS) -> None:
         """Apache's tool moves the partitions of a topic, and says in the end that it is done."""
@@ -189,3 +192,82 @@ def test_a_busy_topic_is_moved_onto_it_and_back_and_it_is_killed_and_no_record_i
     acknowledged = [Acknowledged("librdkafka", *each) for each in places]
     assert complaints(acknowledged, everything(driver, topic, WRITTEN)) == []
     eventually(lambda: not any(cluster.log(topic, index, OURS) for index in range(WRITTEN)))
+
+
+def test_clients_admin_requests_are_passed_on_and_answered_as_the_controllers_answer(cluster: Cluster) -> None:
+    """Apache's tools, which know ours alone."""
+    topic = "asked"
+    topics = f"{TOOLS}.TopicCommand"
+    cluster.tool(topics, "--create", "--topic", topic, "--partitions", "2", "--replication-factor", "3")
+    said = cluster.tool(topics, "--create", "--topic", topic, "--partitions", "2", code=1)
+    assert f"Topic '{topic}' already exists." in said
+    cluster.tool(topics, "--alter", "--topic", topic, "--partitions", "4")
+    for number in cluster.brokers:
+        eventually(lambda number=number: len(cluster.partitions(topic, number)) == 4)  # type: ignore[misc]
+    configs = "org.apache.kafka.tools.ConfigCommand"
+    change = ("--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config")
+    cluster.tool(configs, *change, "min.insync.replicas=2,segment.bytes=1048576")
+    described = cluster.tool(topics, "--describe", "--topic", topic)
+    assert "min.insync.replicas=2" in described
+    assert "segment.bytes=1048576" in described
+    refused = cluster.tool(configs, *change, "segment.bytes=zero", code=1)
+    assert "segment.bytes" in refused
+    client = ("--entity-type", "clients", "--entity-name", "c")
+    cluster.tool(configs, "--alter", *client, "--add-config", "producer_byte_rate=1000")
+    quotas = cluster.tool(configs, "--describe", *client)
+    assert "producer_byte_rate=1000" in quotas
+    quorum = cluster.tool(f"{TOOLS}.MetadataQuorumCommand", "describe", "--status")
+    assert f"LeaderId: {min(cluster.quorum.controllers)}" in " ".join(quorum.split())
+    assert f"{OURS}" in cluster.tool(f"{TOOLS}.MetadataQuorumCommand", "describe", "--replication")
+    features = cluster.tool(f"{TOOLS}.FeatureCommand", "describe")
+    assert "Feature: metadata.version" in features
+    cluster.tool(topics, "--delete", "--topic", topic)
+    for number in cluster.brokers:
+        eventually(lambda number=number: not cluster.partitions(topic, number))  # type: ignore[misc]
+    eventually(lambda: not list((cluster.folder / f"broker{OURS}").glob(f"data*/{topic}-?")))
+
+
+def test_a_member_that_stands_still_is_fenced_and_comes_back(cluster: Cluster, driver: Driver) -> None:
+    topic = "paused"
+    cluster.make(topic, [OURS, 1, 2], [1, OURS, 2], min_insync_replicas="2")
+    driver.start_writing(topic, 2, 2, 200)
+    eventually(lambda: min(driver.written()) > 50)
+    os.kill(cluster.brokers[OURS].pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: [leader for leader, _, _ in cluster.partitions(topic, 1)] == [1, 1])
+        before = min(driver.written())
+        eventually(lambda: min(driver.written()) > before + 50)
+    finally:
+        os.kill(cluster.brokers[OURS].pid, signal.SIGCONT)
+    cluster.all_in_sync(topic)
+    before = min(driver.written())
+    eventually(lambda: min(driver.written()) > before + 50)
+    places, failed = driver.stop_writing()
+    assert failed == []
+    acknowledged = [Acknowledged("librdkafka", *each) for each in places]
+    assert complaints(acknowledged, everything(driver, topic, 2)) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "cluster_id", "line"),
+    [
+        ({}, "", "meta.properties: there is none with a cluster.id: kbroker storage format makes it"),
+        ({}, "AAAAAAAAAAAAAAAAAAAAAA", "a controller of cluster "),
+        ({"node.id": "1"}, "ours", "node.id=1 is that of another broker, which lives"),
+        ({"process.roles": "broker,controller", "controller.quorum.voters": "9@h:1,8@h:2"}, "ours", "votes in no"),
+        ({"controller.quorum.bootstrap.servers": "127.0.0.1:1"}, "ours", "no controller has answered"),
+    ],
+    ids=["unformatted", "another cluster", "node id taken", "controller", "no quorum"],
+)  # fmt: skip
+def test_a_member_that_cannot_join_says_why_in_a_line(
+    cluster: Cluster, tmp_path: Path, settings: dict[str, str], cluster_id: str, line: str
+) -> None:
+    wanted = {"initial.broker.registration.timeout.ms": "4000", "broker.session.timeout.ms": "3000", **settings}
+    member = KbrokerMember(cluster.quorum, tmp_path, 9, settings=wanted)
+    if cluster_id and "controller" not in settings.get("process.roles", ""):
+        member.format(cluster.quorum.cluster_id if cluster_id == "ours" else cluster_id)
+    done = subprocess.run(member.command, capture_output=True, text=True, timeout=60)
+    said = (done.stdout + done.stderr).splitlines()
+    assert done.returncode != 0
+    assert [each for each in said if line in each], said
+    assert not any("Traceback" in each for each in said), said
