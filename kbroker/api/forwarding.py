@@ -1,9 +1,10 @@
 """What is served in a cluster with a quorum: what only its controllers may do is passed on to their leader (KIP-590).
 
-The table of routes of a broker that is a member of such a cluster, in place of `routes.ROUTES`. A request that changes
-the cluster goes to the leader of the quorum in an Envelope, with the principal of who sent it and the address that it
-came from; the controllers decide whether it may, and what they answer is the answer. What controllers on ZooKeeper say
-and are asked (LeaderAndIsr, AlterPartition, ...) is not served, nor are offsets in ZooKeeper.
+The table of routes of a broker that is a member of such a cluster is `QuorumRoutes`, in place of `routes.ROUTES`. A
+request that changes the cluster goes to the leader of the quorum in an Envelope, with the principal of who sent it and
+the address that it came from; the controllers decide whether it may, and what they answer is the answer. What
+controllers on ZooKeeper say and are asked (LeaderAndIsr, AlterPartition, ...) is not served, nor are offsets in
+ZooKeeper.
 
 Served: of what is passed on, the versions of controllers of 4.x. A controller that does not know a version that this
 broker tells of refuses it, and so does this broker then (UNSUPPORTED_VERSION).
@@ -97,7 +98,7 @@ class QuorumRoutes(dict[int, Route]):
 
     def __missing__(self, api: int) -> Route:
         """Raises: as `routes.Routes`."""
-        own = next((each for each in ROUTES if each.api == api), None)
+        own = next((each for each in OF_QUORUM if each.api == api), None)
         made = self[api] = _for_quorum(own or self._source[api])
         return made
 
@@ -194,7 +195,8 @@ def _passed_on(request: Message, call: Call) -> Result:
     raise AssertionError(request)  # is replaced: `_for_quorum`
 
 
-ROUTES = (
+OF_QUORUM = (
     Route(DESCRIBE_QUORUM, DescribeQuorumRequest, 0, 2, _passed_on, _refuse_description, ()),
     Route(UNREGISTER_BROKER, UnregisterBrokerRequest, 0, 0, _passed_on, _refuse_unregistering, ()),
 )
+"""Those that no broker without a quorum has."""
