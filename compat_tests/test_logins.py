@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from compat_tests.apache import RELEASES
 from compat_tests.test_apache_tools import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, run
+from compat_tests.waiting import eventually
 from tests.processes import BrokerProcess
 
 SECTION = "11 Logins by what Apache's tools make"
@@ -119,6 +122,32 @@ def test_tokens_that_apaches_tool_makes_log_in(release: str, broker: BrokerProce
     run(release, TOKENS, *common, "--renew", "--renew-time-period", "-1", "--hmac", secret)
     run(release, TOKENS, *common, "--expire", "--expiry-time-period", "-1", "--hmac", secret)
     assert token_id not in run(release, TOKENS, *of_admin)
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_token_that_has_expired_is_javas_own_error(release: str, broker: BrokerProcess, tmp_path: Path) -> None:
+    """One of a second's life: also of kbroker's commands, which log in by kafka-python."""
+    at, admin = f"127.0.0.1:{broker.port}", properties(tmp_path, "PLAIN", PLAIN_JAAS)
+    common = ("--bootstrap-server", at, "--command-config", admin)
+    life = ("--max-life-time-period", "1000", "--renewer-principal", "User:bob")
+    said = run(release, TOKENS, *common, "--create", *life)
+    found = re.search(r"([\w-]{22})\s+(\S{88})\s+User:admin", said)
+    assert found is not None, said
+    config = properties(tmp_path, "SCRAM-SHA-256", scram(found[1], found[2], is_token=True))
+
+    def says() -> str:
+        try:
+            return run(release, CONFIGS, "--bootstrap-server", at, "--command-config", config,
+                       "--entity-type", "brokers", "--describe")  # fmt: skip
+        except AssertionError as error:
+            return str(error)
+
+    eventually(lambda: "SaslAuthenticationException" in says(), within_s=60)
+    command = [sys.executable, "-m", "kbroker", "topics", "-b", at, "--command-config", config, "--list"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert found[2] not in done.stderr
 
 
 @pytest.mark.java

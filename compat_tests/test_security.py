@@ -17,6 +17,7 @@ from kafka.admin import UserScramCredentialUpsertion as Credential
 from compat_tests.apache import KraftBroker, free_port
 from compat_tests.brokers import KbrokerProcess
 from compat_tests.clients import CLIENTS, FRANZ_GO, LIBRDKAFKA, REFERENCE, Client, ClientError, Driver, start
+from compat_tests.test_spark import SPARK, Spark
 from kbroker.runtime.secure import AUTHORITY_FILE, BROKER_FILE, CLIENT_FILE, secure
 from kbroker.security.client import MODULES, PLAIN, SCRAM
 from kbroker.security.recipes import Recipe, jaas
@@ -201,3 +202,63 @@ def test_who_is_not_let_in_is_told(
         assert "wrong" not in said
     finally:
         driver.close()
+
+
+# -- Spark, whose connector has Java's client in it
+
+
+@pytest.fixture(scope="module")
+def sessions() -> Iterator[list[Driver]]:
+    """Of Spark; the last one is in use."""
+    drivers: list[Driver] = []
+    yield drivers
+    for each in drivers:
+        each.close()
+
+
+@pytest.fixture
+def spark(guarded: Guarded, sessions: list[Driver], tmp_path: Path) -> Spark:
+    """One session for all, started again if it died, whose requests each say how to log in."""
+    if not sessions or not sessions[-1].alive:
+        sessions.append(start(SPARK, f"127.0.0.1:{guarded.ports['PLAINTEXT']}", tmp_path))
+    return Spark(sessions[-1])
+
+
+BY_SPARK = [pytest.param(*way, marks=pytest.mark.java, id="-".join(filter(None, ("Spark", *way)))) for way in WAYS]
+
+
+def write_by_spark(spark: Spark, topic: str, value: str, recipe: Recipe) -> None:
+    spark.ask("write", rows=[{"topic": topic, "value": value}], options={**recipe.spark(), **HASTY})
+
+
+HASTY = {"kafka.max.block.ms": "5000", "kafka.delivery.timeout.ms": "6000", "kafka.request.timeout.ms": "5000"}
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), BY_SPARK)
+def test_spark_with_the_right_writes_and_reads(guarded: Guarded, spark: Spark, protocol: str, mechanism: str) -> None:
+    """{protocol} {mechanism}: Spark writes, reads; a topic of others is refused"""
+    recipe, value = guarded.recipe(protocol, mechanism), f"Spark {protocol} {mechanism}"
+    write_by_spark(spark, ALLOWED, value, recipe)
+    assert value in [each["value"] for each in spark.read(ALLOWED, **recipe.spark())]
+    for refused in (
+        lambda: write_by_spark(spark, SECRET, "no", recipe),
+        lambda: spark.read(SECRET, **recipe.spark()),
+    ):
+        with pytest.raises(ClientError) as caught:
+            refused()
+        assert "TopicAuthorizationException" in str(caught.value)
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), BY_SPARK)
+def test_spark_that_is_not_let_in_is_told(guarded: Guarded, spark: Spark, protocol: str, mechanism: str) -> None:
+    """{protocol} {mechanism}: Spark with a wrong password, or no certificate, is told so"""
+    recipe = guarded.recipe(protocol, mechanism, "wrong")._replace(own="")
+    for refused in (
+        lambda: write_by_spark(spark, ALLOWED, "no", recipe),
+        lambda: spark.read(ALLOWED, **recipe.spark()),
+    ):
+        with pytest.raises(ClientError) as caught:
+            refused()
+        said = str(caught.value)
+        assert ("SaslAuthenticationException" if mechanism else "Ssl") in said
+        assert PASSWORD not in said
