@@ -230,7 +230,7 @@ class Swarm:
                 assert (held.leader_id, held.leader_epoch) == (state.leader, state.leader_epoch), (broker.id, topic)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 60))])
 def test_the_cluster_is_whole_when_everybody_is_back(seed: int) -> None:
     swarm = Swarm(seed)
     swarm.run()

@@ -16,8 +16,9 @@ _PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "version"), _PAIRS)
+@pytest.mark.parametrize(("cls", "version"), list({pair.values[0]: pair for pair in _PAIRS}.values()))
 def test_kio_agrees(cls: type[Message], version: int) -> None:
+    """Of each message the newest version; the longer test has them all."""
     _judge(cls, version, 2)
 
 
