@@ -60,14 +60,14 @@ def plain_start(words: Sequence[str]) -> Start | None:
     files: list[str] = []
     overrides: list[str] = []
     options: dict[str, str | None] = {"--port": None, "--data": None, "--log-format": "text", "--log-level": "info"}
-    ready_lines = False
+    flags = {"--ready-lines": False, "--console": False}
     left = iter(words)
     for word in left:
         if not word.startswith("-"):
             files.append(word)
             continue
-        if word == "--ready-lines":
-            ready_lines = True
+        if word in flags:
+            flags[word] = True
             continue
         name, equals, value = word.partition("=")
         if not equals:
@@ -88,7 +88,7 @@ def plain_start(words: Sequence[str]) -> Start | None:
         return None
     number = None if port is None else int(port)
     start = Start(files[0] if files else None, number, data, tuple(overrides), log_format or "", log_level or "")
-    return start._replace(ready_lines=ready_lines)
+    return start._replace(ready_lines=flags["--ready-lines"], console=flags["--console"])
 
 
 def is_directory(data: str | None) -> bool:

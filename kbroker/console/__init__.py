@@ -8,5 +8,8 @@ A broker imports nothing of this package unless `console.listener` is set. docs/
 docs/decisions/0037-console.md says what it is made of and why.
 """
 
+SAMPLED_S = 5.0
+MOST_SAMPLES = 720
+"""How often what curves are made of is counted, and how many of these samples are kept: an hour of them."""
 CLIENT_ID = "kbroker-console"
 """The name of its connections: faults do not meet them."""

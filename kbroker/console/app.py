@@ -32,7 +32,7 @@ from starlette.staticfiles import StaticFiles
 
 from kbroker.console import drawings, shapes
 from kbroker.console.cluster import Cluster, ConsoleError, LoginError
-from kbroker.console.overview import Curves, count_records
+from kbroker.console.overview import BrokersCurves, Curves, count_records
 from kbroker.console.screens import MENU, SCREENS, Screen, open_api
 from kbroker.console.values import Values
 from kbroker.runtime.platform import give_way
@@ -144,7 +144,7 @@ class Console:
             ThreadPoolExecutor(SEARCHES_AT_ONCE, "search", initializer=give_way) if options.gives_way else None
         )
         self._logging_in = threading.BoundedSemaphore(LOGINS_AT_ONCE)
-        self._curves: Curves | None = None
+        self._curves: Curves | BrokersCurves | None = None
         self.templates = Environment(
             loader=FileSystemLoader(FOLDER / "templates"),
             autoescape=True,
@@ -165,14 +165,14 @@ class Console:
         if self._searchers is not None:
             self._searchers.shutdown(wait=False, cancel_futures=True)
 
-    def curves(self, cluster: Cluster | None) -> Curves:
+    def curves(self, cluster: Cluster) -> Curves | BrokersCurves:
         """Of the broker's own counters, or else of the records that have come into the topics of a cluster."""
         with self._lock:
             if self._curves is None:
-                if self.inside is not None or cluster is None:
-                    self._curves = Curves(self.inside.counters, always=True)
+                if self.inside is not None:
+                    self._curves = BrokersCurves(self.inside)
                 else:
-                    self._curves = Curves(lambda: count_records(cluster), always=False)
+                    self._curves = Curves(lambda: count_records(cluster))
             return self._curves
 
     # -- who asks

@@ -1,9 +1,10 @@
 """The broker's end of its console: a process of its own, which asks over one socket what only the broker knows.
 
 Made by `kbroker start` where `console.listener` is set. The console listens on a socket that the broker has bound, so
-that a port which is taken is told at the start. Questions and answers are lines of JSON (`looks.py`); they are read and
-written on the broker's loop as its clients' bytes are, and never waited for. A console that ends before its broker is
-started again after a while.
+that a port which is taken is told at the start. The process begins with the first browser that comes: who opens no page
+pays for none. Samples for curves of an hour are taken by the broker, so that they are there then. Questions and
+answers are lines of JSON (`looks.py`); they are read and written on the broker's loop as its clients' bytes are, and
+never waited for. A console that ends before its broker is started again after a while.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from kbroker.console import SAMPLED_S
 from kbroker.runtime.compaction_beside import command
 
 if TYPE_CHECKING:
@@ -45,6 +47,17 @@ class Beside:
         self._is_closed = False
         self._again_s = AGAIN_S
         self._again = loop.timer(self._start)
+        self._sample = loop.timer(self._take_sample)
+        self._take_sample()
+        loop.add_reader(listening.fileno(), self._begin)
+
+    def _take_sample(self) -> None:
+        self._looks.sample()
+        self._sample.set(SAMPLED_S)
+
+    def _begin(self) -> None:
+        """A browser has come: the process accepts it."""
+        self._loop.remove_reader(self._listening.fileno())
         self._start()
 
     def _start(self) -> None:
@@ -126,6 +139,8 @@ class Beside:
         """The broker stops: so does its console."""
         self._is_closed = True
         self._again.cancel()
+        self._sample.cancel()
+        self._loop.remove_reader(self._listening.fileno())
         self._release(signal.SIGKILL)
         self._listening.close()
 

@@ -47,9 +47,9 @@ class Inside:
             raise ConsoleError(str(answer["error"]))
         return answer["answer"]
 
-    def counters(self) -> dict[str, float]:
-        """What the curves are made of. Raises: ConsoleError."""
-        found: dict[str, float] = self.ask("counters")
+    def samples(self) -> list[dict[str, float]]:
+        """What the curves are made of: counters by name, and when they stood there, `at_s`. Raises: ConsoleError."""
+        found: list[dict[str, float]] = self.ask("samples")
         return found
 
     def ended(self) -> bool:

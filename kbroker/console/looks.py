@@ -7,12 +7,13 @@ leaves decoding to the console's own process. Frames travel in hex, as they came
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kbroker.api.routes import SERVED
-from kbroker.console import CLIENT_ID
+from kbroker.console import CLIENT_ID, MOST_SAMPLES
 from kbroker.faults.file import fault_of
 from kbroker.log.index import OffsetIndex, TimeIndex
 from kbroker.log.index_warmup import NotReadyError
@@ -40,6 +41,7 @@ MOST_BATCHES = 200
 ANSWER_BYTES = 600  # of an answer in a list, in which errors are looked for
 HEAD_BYTES = 64 << 10  # of a segment, in which batches are looked at
 MOST_EVENTS, MOST_FRAME_BYTES = 2000, 1 << 20  # of groups' requests
+SAMPLE = ("at_s", "requests", "bytes in", "bytes out", "connections made")
 
 
 class Looks:
@@ -49,8 +51,9 @@ class Looks:
         self._node = node
         self._notes = notes
         self._faults = faults
+        self._samples: deque[tuple[int, ...]] = deque(maxlen=MOST_SAMPLES)
         self._questions: Mapping[str, Callable[..., Any]] = {
-            "counters": self.counters,
+            "samples": self.samples,
             "connections": self.connections,
             "requests": self.requests,
             "request": self.request,
@@ -76,15 +79,15 @@ class Looks:
 
     # -- what is counted
 
-    def counters(self) -> dict[str, float]:
-        """What the curves are made of."""
-        server, counters = self._node.server, self._node.broker.counters
-        return {
-            "requests": float(sum(counters.requests)),
-            "bytes in": float(server.bytes_in),
-            "bytes out": float(server.bytes_out),
-            "connections made": float(server.accepted),
-        }
+    def sample(self) -> None:
+        """Count what the curves are made of."""
+        server, broker = self._node.server, self._node.broker
+        counted = sum(broker.counters.requests), server.bytes_in, server.bytes_out, server.accepted
+        self._samples.append((broker.clock.now_ms(), *counted))
+
+    def samples(self) -> list[dict[str, float]]:
+        """What was counted in the last hour, oldest first. at_s: by the broker's clock."""
+        return [dict(zip(SAMPLE, (each[0] / 1000, *each[1:]), strict=True)) for each in self._samples]
 
     # -- requests
 

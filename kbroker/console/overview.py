@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from kbroker.console import MOST_SAMPLES, SAMPLED_S
 from kbroker.console.cluster import Cluster, ConsoleError
+from kbroker.console.inside import Inside
 from kbroker.console.offsets import LATEST, offsets_at, stored
 from kbroker.console.topics import BROKER, settings_of
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
 
-EVERY_S = 5.0
-MOST_SAMPLES = 720  # an hour of them
 MINUTE_S = 60.0
 WATCHED_S = 30.0  # how long samples are taken after a look at them
 MOST_PARTITIONS = 2000  # whose ends are asked for a sample
@@ -112,15 +112,25 @@ class Sample(NamedTuple):
     counts: dict[str, float]
 
 
+class BrokersCurves:
+    """Counters of the broker that has started the console, which it takes samples of."""
+
+    def __init__(self, inside: Inside) -> None:
+        self._inside = inside
+
+    def close(self) -> None:
+        """Nothing was begun."""
+
+    def rates(self) -> dict[str, Any]:
+        """As `rates_of` has them. Raises: ConsoleError."""
+        return rates_of([Sample(each.pop("at_s"), each) for each in self._inside.samples()])
+
+
 class Curves:
-    """Counters, sampled while there is a look at them; and what they come to in a second.
+    """Counters of any cluster, sampled while there is a look at them. count: gives the counters now, by name."""
 
-    count: gives the counters now, by name. always: whether samples are taken without a look, which has to be cheap.
-    """
-
-    def __init__(self, count: Callable[[], dict[str, float]], *, always: bool) -> None:
+    def __init__(self, count: Callable[[], dict[str, float]]) -> None:
         self._count = count
-        self._always = always
         self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
         self._looked_s = time.monotonic()
         self._wake = threading.Event()
@@ -134,42 +144,47 @@ class Curves:
 
     def _run(self) -> None:
         while not self._is_closed:
-            if self._always or time.monotonic() - self._looked_s < WATCHED_S:
+            if time.monotonic() - self._looked_s < WATCHED_S:
                 try:
                     self._samples.append(Sample(time.monotonic(), self._count()))
                 except (ConsoleError, OSError):
                     self._samples.clear()
-                self._wake.wait(EVERY_S)
+                self._wake.wait(SAMPLED_S)
             else:
                 self._samples.clear()
                 self._wake.clear()
                 self._wake.wait()
 
     def rates(self) -> dict[str, Any]:
-        """A second's worth of each counter: now, over the last minute and the last hour. Points are oldest first."""
+        """As `rates_of` has them."""
         is_new = time.monotonic() - self._looked_s >= WATCHED_S
         self._looked_s = time.monotonic()
-        if is_new and not self._always:
+        if is_new:
             self._wake.set()
-        samples = list(self._samples)
-        names = sorted({name for each in samples for name in each.counts})
-        return {
-            "every_s": EVERY_S,
-            "seconds": round(samples[-1].at_s - samples[0].at_s) if samples else 0,
-            "rates": {name: self._of(samples, name) for name in names},
-        }
+        return rates_of(list(self._samples))
 
-    def _of(self, samples: Sequence[Sample], name: str) -> dict[str, Any]:
-        points = [
-            max(after.counts.get(name, 0) - before.counts.get(name, 0), 0) / max(after.at_s - before.at_s, 0.001)
-            for before, after in pairwise(samples)
-        ]
-        minute = points[-round(MINUTE_S / EVERY_S) :]
-        return {
-            "now": round(points[-1], 1) if points else 0,
-            "minute": [round(each, 1) for each in minute],
-            "hour": [round(each, 1) for each in _thinned(points)],
-        }
+
+def rates_of(samples: Sequence[Sample]) -> dict[str, Any]:
+    """A second's worth of each counter: now, over the last minute and the last hour. Points are oldest first."""
+    names = sorted({name for each in samples for name in each.counts})
+    return {
+        "every_s": SAMPLED_S,
+        "seconds": round(samples[-1].at_s - samples[0].at_s) if samples else 0,
+        "rates": {name: _rate(samples, name) for name in names},
+    }
+
+
+def _rate(samples: Sequence[Sample], name: str) -> dict[str, Any]:
+    points = [
+        max(after.counts.get(name, 0) - before.counts.get(name, 0), 0) / max(after.at_s - before.at_s, 0.001)
+        for before, after in pairwise(samples)
+    ]
+    minute = points[-round(MINUTE_S / SAMPLED_S) :]
+    return {
+        "now": round(points[-1], 1) if points else 0,
+        "minute": [round(each, 1) for each in minute],
+        "hour": [round(each, 1) for each in _thinned(points)],
+    }
 
 
 def _thinned(points: Sequence[float], most: int = 120) -> list[float]:

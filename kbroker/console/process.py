@@ -51,7 +51,6 @@ def main() -> None:
         gives_way=True,
     )
     console = Console(options, inside, (*SCREENS, *WIRE))
-    console.curves(None)  # an hour's curve begins with the console, not with the first look at it
 
     def begun(server: uvicorn.Server) -> None:
         threading.Thread(target=_end_with, args=(inside,), daemon=True).start()

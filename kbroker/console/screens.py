@@ -14,7 +14,7 @@ from typing import Any
 from kbroker import __version__
 from kbroker.console import access, groups, messages, overview, topics, transactions
 from kbroker.console.cluster import Cluster, ConsoleError
-from kbroker.console.overview import Curves
+from kbroker.console.overview import BrokersCurves, Curves
 from protocol.namedtuple import NamedTuple
 
 OF_SESSION = ("cluster", "values", "curves", "inside")
@@ -76,7 +76,7 @@ def _typed(name: str, value: Any, kind: type) -> Any:
         raise ConsoleError(f"{name}={text[:50]}: write a number") from None
 
 
-def rates(cluster: Cluster, curves: Curves) -> dict[str, Any]:
+def rates(cluster: Cluster, curves: Curves | BrokersCurves) -> dict[str, Any]:
     """What comes in and goes out in a second: now, over the last minute and over the last hour."""
     del cluster
     return curves.rates()

@@ -21,7 +21,6 @@ What the disk does is `slow_ms`, and one of `full_after_bytes` and `broken_after
 from __future__ import annotations
 
 import errno
-import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -88,6 +87,8 @@ class Plan(NamedTuple):
 
 def read_faults(text: str, file_name: str) -> Plan:
     """What a file says. Raises: UsageError with the file's name, the fault's number, and what to write instead."""
+    import tomllib  # a broker's console arms faults without a file
+
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

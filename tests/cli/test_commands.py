@@ -271,6 +271,7 @@ def test_the_commands_that_the_pages_show_can_be_typed() -> None:
         ["--log-format=json", "--log-level=error", "--log-level=warning"],
         ["--port", "9093", "--data=/no/such/directory", __file__],
         ["--port=0", "--data", os.path.dirname(__file__)],
+        ["--ready-lines", "--console", "--port", "9093"],
     ],
 )
 def test_a_plainly_written_start_is_read_as_click_reads_it(arguments: list[str]) -> None:

@@ -217,11 +217,26 @@ def test_a_broker_that_says_nothing_has_not_ended() -> None:
 def test_a_console_that_ends_is_started_again(pages: Pages, running: tuple[BrokerProcess, Pages]) -> None:
     broker = running[0]
     children = Path(f"/proc/{broker.process.pid}/task/{broker.process.pid}/children")
+    assert pages.get("/").status == 200
     (child,) = children.read_text().split()
     os.kill(int(child), signal.SIGKILL)
     _until(lambda: children.read_text().split() not in ([child], []))
     assert pages.get("/").status == 200
     assert "the console has ended (signal 9)" in broker.log
+
+
+def test_it_is_no_process_until_a_browser_comes_and_has_counted_meanwhile(tmp_path: Path) -> None:
+    port = free_port()
+    with BrokerProcess(tmp_path, console_listener=f"127.0.0.1:{port}") as broker:
+        children = Path(f"/proc/{broker.process.pid}/task/{broker.process.pid}/children")
+        for _ in range(3):
+            with Client(broker.port, "maker") as client:
+                client.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False), 9)
+        assert children.read_text() == ""
+        pages = Pages(port)
+        assert pages.get("/").status == 200
+        assert len(children.read_text().split()) == 1
+        assert "bytes in" in pages.api("/rates")["rates"]
 
 
 def test_its_port_is_told_and_has_to_be_free(running: tuple[BrokerProcess, Pages], tmp_path: Path) -> None:
