@@ -63,9 +63,10 @@ SUBSCRIPTION = struct.pack(">hih1sii", 0, 1, 1, b"t", -1, 0)
 
 
 class Story:
-    """Members of group `g` on one broker."""
+    """Members of a group on one broker. group: its id."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, group: str = "g") -> None:
+        self.group = group
         self.told = Told(connection, frozenset(NOT_COMPARED - {"error_message"} | {"client_host"}))
         self.topic_ids: dict[str, bytes] = {}
 
@@ -81,9 +82,9 @@ class Story:
             return len(found.partitions) == partitions and all(each.leader_id >= 0 for each in found.partitions)
 
         eventually(is_there)
-        find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        find = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
         eventually(lambda: self.told.ask_aside(find, 6).coordinators[0].error_code == 0)
-        eventually(lambda: self.told.ask_aside(DescribeGroupsRequest(groups=["g"]), 5).groups[0].error_code == 0)
+        eventually(lambda: self.told.ask_aside(DescribeGroupsRequest(groups=[self.group]), 5).groups[0].error_code == 0)
 
     def beat(self, member: str, epoch: int, version: int = 1, **said: Any) -> Any:
         """A heartbeat. owns: partitions by topic."""
@@ -92,7 +93,7 @@ class Story:
             said["topic_partitions"] = [
                 TopicPartitions(topic_id=self.topic_ids[name], partitions=parts) for name, parts in owns.items()
             ]
-        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member, member_epoch=epoch, **said)
+        request = ConsumerGroupHeartbeatRequest(group_id=self.group, member_id=member, member_epoch=epoch, **said)
         return self.told.ask(request, version)
 
     def join(self, member: str, topics: Sequence[str] = ("t",), **said: Any) -> Any:
@@ -109,19 +110,19 @@ class Story:
         parts = [OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")]
         topics = [OffsetCommitRequestTopic(name="t", topic_id=self.topic_ids["t"], partitions=parts)]
         request = OffsetCommitRequest(
-            group_id="g", generation_id_or_member_epoch=epoch, member_id=member, topics=topics
+            group_id=self.group, generation_id_or_member_epoch=epoch, member_id=member, topics=topics
         )
         self.told.ask(request, version)
 
     def fetch(self, member: str | None, epoch: int) -> None:
         """All offsets."""
-        group = OffsetFetchRequestGroup(group_id="g", member_id=member, member_epoch=epoch, topics=None)
+        group = OffsetFetchRequestGroup(group_id=self.group, member_id=member, member_epoch=epoch, topics=None)
         self.told.ask(OffsetFetchRequest(groups=[group]), 9)
 
     def look(self) -> None:
         """What administrators see."""
         described = self.told.ask_aside(
-            ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False), 1
+            ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=False), 1
         )
         for group in described.groups:
             group.members.sort(key=lambda member: member.member_id)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kbroker.api.call import Call, InSlices, Result
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
+NO_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
 HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
 
@@ -120,7 +121,10 @@ def _describe_offsets(asked: DescribeShareGroupOffsetsRequestGroup, call: Call, 
     try:
         group = share.find(asked.group_id)
     except KafkaError as error:
-        done(_offsets_error(asked.group_id, error.code, error.message))
+        if asked.topics is None and error.code in NO_GROUP:  # what a group that is not there has begun with: nothing
+            done(DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, topics=[]))
+        else:
+            done(_offsets_error(asked.group_id, error.code, error.message))
         return
     if asked.topics is None:
         names = {

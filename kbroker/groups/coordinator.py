@@ -158,7 +158,9 @@ class GroupCoordinator:
         shard = self._shard(request.group_id)
         operation = self._operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            operation.reply(caller.call, refused_heartbeat(shard))
+            is_blank = not request.group_id.strip()
+            text = "GroupId can't be empty." if is_blank else None
+            operation.reply(caller.call, refused_heartbeat(ErrorCode.INVALID_REQUEST if is_blank else shard, text))
             return operation.effects, {}
         kind = shard.kind(GroupType.STREAMS)
         assert isinstance(kind, StreamsGroups), kind

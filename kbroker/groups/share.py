@@ -36,7 +36,7 @@ from protocol.messages.share_groups import (
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from kbroker.coordinator import Caller, Operation
     from kbroker.groups.group import Group
@@ -219,7 +219,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
                 operation.event(group.group_id, f"{member_id} {reason}, and is removed")
         return code
 
-    def _without(self, group: ShareGroup, member_ids: Iterable[str]) -> list[GroupsRecord]:
+    def _without(self, group: ShareGroup, member_ids: Collection[str]) -> list[GroupsRecord]:
         records: list[GroupsRecord] = []
         for member_id in member_ids:
             records += [
@@ -230,7 +230,10 @@ class ShareGroups(ModernGroups[ShareGroup]):
                     stored.ShareGroupMemberMetadataKey,
                 )
             ]
-        records.append(_epoch_record(group.group_id, group.group_epoch + 1, group.metadata_hash))
+        epoch = group.group_epoch + 1
+        records.append(_epoch_record(group.group_id, epoch, group.metadata_hash))
+        if len(group.members) == len(member_ids):
+            records.append(_target_epoch_record(group.group_id, epoch, 0))
         return records
 
     def _moved(
@@ -538,11 +541,11 @@ def _told(assignment: Assignment) -> ShareAssignment:
 
 def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
     """Raises: KafkaError INVALID_REQUEST for what no member says."""
-    if not request.member_id:
+    if not request.member_id.strip():
         raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
     if not request.group_id.strip():
         raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
-    if request.rack_id is not None and not request.rack_id:
+    if request.rack_id is not None and not request.rack_id.strip():
         raise KafkaError(ErrorCode.INVALID_REQUEST, "RackId can't be empty.")
     if request.member_epoch == 0 and not request.subscribed_topic_names:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
@@ -588,7 +591,7 @@ def not_described(group_id: str, code: ErrorCode, text: str | None = None) -> De
         error_code=code,
         error_message=text or code.message,
         group_id=group_id,
-        group_state="Dead" if code is ErrorCode.GROUP_ID_NOT_FOUND else "",
+        group_state="",
         group_epoch=0,
         assignment_epoch=0,
         assignor_name="",

@@ -190,7 +190,7 @@ def test_a_group_is_described_and_listed(world: World) -> None:
 def test_an_unknown_group_is_not_described(world: World) -> None:
     beat(world, "m", 0, ["t"])
     (group,) = ask(world, ShareGroupDescribeRequest(group_ids=["x"], include_authorized_operations=False), 1).groups
-    assert (group.error_code, group.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+    assert (group.error_code, group.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "")
 
 
 def test_offsets_and_lag_are_told(world: World) -> None:
