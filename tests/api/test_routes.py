@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 import pytest
 
 import kbroker.api
-from kbroker.api.forwarding import SERVED_WITH_QUORUM
+from kbroker.api.forwarding import OF_QUORUM, SERVED_WITH_QUORUM
 from kbroker.api.routes import ROUTES, SERVED, NotLoadedError, Routes, Served
 from protocol.apis import BY_KEY
 from tests.world import World
@@ -20,10 +20,9 @@ def test_the_table_says_what_the_modules_serve() -> None:
         for route in getattr(import_module(f"kbroker.api.{each.name}"), "ROUTES", ()) if each.name != "routes" else ():
             found[route.api] = (BY_KEY[route.api].name, each.name, route.first, route.last)
             assert route.request is BY_KEY[route.api].request
-    everywhere = {api: row for api, row in found.items() if row[1] != "forwarding"}
-    assert dict(sorted(everywhere.items())) == {api: served[:4] for api, served in SERVED.items()}
-    in_a_quorums_cluster = {api: served[:4] for api, served in SERVED_WITH_QUORUM.items() if api not in SERVED}
-    assert in_a_quorums_cluster == {api: row for api, row in found.items() if row[1] == "forwarding"}
+    assert dict(sorted(found.items())) == {api: served[:4] for api, served in SERVED.items()}
+    of_a_member = {each.api: (each.name, "forwarding", each.first, each.last) for each in OF_QUORUM}
+    assert of_a_member == {api: served[:4] for api, served in SERVED_WITH_QUORUM.items() if api not in SERVED}
     for table in (SERVED, SERVED_WITH_QUORUM):
         assert list(table) == sorted(table)
 
