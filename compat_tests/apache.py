@@ -389,8 +389,20 @@ def zookeeper_cluster(folder: Path, brokers: int = 1, **arguments: str) -> Itera
 class Quorum:
     """Where the controllers of a cluster are, and its id: what its brokers are told. controllers: by node id."""
 
-    def __init__(self, release: str, folder: Path, controllers: int = 1, *, release_version: str = "") -> None:
-        """release_version: whose metadata.version is in force at first; that of the release if it is empty."""
+    def __init__(
+        self,
+        release: str,
+        folder: Path,
+        controllers: int = 1,
+        *,
+        release_version: str = "",
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """release_version: whose metadata.version is in force at first; that of the release if it is empty.
+
+        settings: of the controllers, beyond, or instead of, ours.
+        """
+        self.settings = settings
         self._release_version = release_version
         self.release, self.cluster_id = release, format_uuid(uuid.uuid4().bytes)
         ports = {100 + number: free_port() for number in range(controllers)}
@@ -426,7 +438,7 @@ class QuorumController(Server):
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             **_small_cluster([folder / "data0"]),
         }
-        self.settings_file = _write_settings(folder, ours, None)
+        self.settings_file = _write_settings(folder, ours, quorum.settings)
         command = java_command(self.release, "kafka.Kafka", [str(self.settings_file)], jvm=(*SMALL_JVM, "-Xmx256m"))
         super().__init__(folder, command)
 

@@ -43,6 +43,11 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
 }
+RULED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+"""Access rules are kept and told; who connects here may do everything all the same."""
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 
@@ -52,10 +57,10 @@ class Cluster:
     def __init__(self, folder: Path, quorum: Quorum) -> None:
         self.folder, self.quorum = folder, quorum
         self.brokers: dict[int, Server] = {
-            node_id: QuorumBroker(quorum, folder / f"broker{node_id}", node_id, settings=SETTINGS, heap="320m")
+            node_id: QuorumBroker(quorum, folder / f"broker{node_id}", node_id, settings=SETTINGS | RULED, heap="320m")
             for node_id in (1, 2)
         }
-        self.brokers[OURS] = KbrokerMember(quorum, folder / f"broker{OURS}", OURS, settings=SETTINGS)
+        self.brokers[OURS] = KbrokerMember(quorum, folder / f"broker{OURS}", OURS, settings=SETTINGS | RULED)
 
     @property
     def addresses(self) -> str:
@@ -128,7 +133,7 @@ class Cluster:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("quorum")
     with ExitStack() as stack:
-        quorum = Quorum(RELEASE, folder)
+        quorum = Quorum(RELEASE, folder, settings=RULED)
         for controller in quorum.controllers.values():
             stack.enter_context(controller)
         made = Cluster(folder, quorum)
@@ -216,6 +221,14 @@ def test_clients_admin_requests_are_passed_on_and_answered_as_the_controllers_an
     cluster.tool(configs, "--alter", *client, "--add-config", "producer_byte_rate=1000")
     quotas = cluster.tool(configs, "--describe", *client)
     assert "producer_byte_rate=1000" in quotas
+    rules = "org.apache.kafka.tools.AclCommand"
+    for operation in ("READ", "WRITE"):
+        cluster.tool(rules, "--add", "--allow-principal", "User:alice", "--operation", operation, "--topic", topic)
+    told = cluster.tool(rules, "--list", at=1)
+    assert "principal=User:alice, host=*, operation=WRITE, permissionType=ALLOW" in told
+    eventually(lambda: sorted(cluster.tool(rules, "--list").split()) == sorted(told.split()))
+    cluster.tool(rules, "--remove", "--force", "--topic", topic)
+    eventually(lambda: "alice" not in cluster.tool(rules, "--list"))
     quorum = cluster.tool(f"{TOOLS}.MetadataQuorumCommand", "describe", "--status")
     assert f"LeaderId: {min(cluster.quorum.controllers)}" in " ".join(quorum.split())
     assert f"{OURS}" in cluster.tool(f"{TOOLS}.MetadataQuorumCommand", "describe", "--replication")
