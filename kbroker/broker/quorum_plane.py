@@ -404,7 +404,10 @@ class QuorumPlane:
             partition = None if topic is None else topic.partitions.get(index)
             if partition is None or self.broker_id not in partition.replicas:
                 log.warning("%s-%d is not this broker's any more: its log is set aside", name, index)
-                self._logs.set_aside(name, index)
+                try:
+                    self._logs.set_aside(name, index)
+                except KafkaError as error:  # its directory has failed by now
+                    log.error("%s-%d cannot be set aside: %s", name, index, error.message)
 
     def _take_features(self) -> None:
         unfit = unsupported(self.image.features, supported_features())
