@@ -15,6 +15,7 @@ import pytest
 
 from compat_tests import waiting
 from compat_tests.apache import Quorum, QuorumBroker, run_tool
+from compat_tests.brokers import KbrokerMember
 from compat_tests.checker import Acknowledged, complaints, everything
 from compat_tests.clients import LIBRDKAFKA, Driver, running
 from compat_tests.test_quorum_member import OURS, RELEASE, SETTINGS, TOOLS, Cluster
@@ -37,6 +38,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         made = Cluster(tmp_path, quorum)
         del made.brokers[2]
         made.brokers[1] = QuorumBroker(quorum, tmp_path / "broker1", 1, settings=FEW, heap="320m")
+        made.brokers[OURS] = KbrokerMember(quorum, tmp_path / f"broker{OURS}", OURS, settings=FEW)  # without rules
         for broker in made.brokers.values():
             stack.enter_context(broker)
         yield made
