@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.config.limits import METADATA_PATIENCE_MS, WRITTEN_AT_ONCE
 from kbroker.controller.admin import NewTopic
-from kbroker.metadata.store import DELETE_TOPICS
+from kbroker.metadata.store import DELETE_TOPICS, BrokerInfo
 from kbroker.ports import BROKER_SOFTWARE, Children, Endpoint, Operation
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID, Message
@@ -409,6 +409,30 @@ def test_eligible_leaders_are_empty_lists_since_java_clients_fail_on_none() -> N
     response = cluster.ask(DescribeTopicPartitionsRequest(topics=[TopicRequest(name="a")]), 0)
     partition = response.topics[0].partitions[0]
     assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([], [])
+
+
+def test_eligible_leaders_are_told_as_the_control_plane_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(1)
+    cluster.create("a", 2)
+    monkeypatch.setattr(cluster.nodes[1].plane, "eligible_leaders", lambda topic, index: ([index + 7], [8]))
+    (topic,) = cluster.ask(DescribeTopicPartitionsRequest(topics=[TopicRequest(name="a")]), 0).topics
+    assert [(each.eligible_leader_replicas, each.last_known_elr) for each in topic.partitions] == [
+        ([7], [8]),
+        ([8], [8]),
+    ]
+
+
+def test_brokers_that_may_not_serve_are_told_to_those_who_ask_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(1)
+    elsewhere = BrokerInfo(8, (Endpoint("OTHER", 0, "host8", 1),))
+    fenced = BrokerInfo(7, (Endpoint("PLAINTEXT", 0, "host7", 9092),), "rack")
+    monkeypatch.setattr(cluster.nodes[1].plane, "fenced_brokers", lambda: [elsewhere, fenced])
+    told = []
+    for included in (False, True):
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=included)
+        brokers = cluster.ask(request, 2).brokers
+        told.append([(each.broker_id, each.host, each.port, each.rack, each.is_fenced) for each in brokers])
+    assert told == [[(1, "host1", 9092, None, False)], [*told[0], (7, "host7", 9092, "rack", True)]]
 
 
 def test_a_cursor_may_name_a_topic_that_is_gone() -> None:
