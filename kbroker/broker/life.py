@@ -105,12 +105,6 @@ class Life:
             self._life.advertise(endpoints, now_ms)
             self._go_on(now_ms)
 
-    def register_again(self, now_ms: int) -> None:
-        """A metadata.version is in force at which controllers want to know more (directories, KIP-858)."""
-        if self._life is not None:
-            self._life.register_again(now_ms)
-            self._go_on(now_ms)
-
     def directory_failed(self, directory_id: bytes, now_ms: int) -> None:
         """A log directory has gone offline."""
         if self._life is not None:

@@ -128,12 +128,8 @@ class BrokerLife:
                 self._soon(now_ms)
 
     def advertise(self, endpoints: Iterable[Endpoint], now_ms: int) -> None:
-        """Other addresses, or features: it registers again, in the same life."""
+        """Other addresses: it registers again, in the same life."""
         self._endpoints = tuple(endpoints)
-        self.register_again(now_ms)
-
-    def register_again(self, now_ms: int) -> None:
-        """What it has registered is not all that controllers of the present metadata.version want to know."""
         self._is_registered = False
         self._soon(now_ms)
 

@@ -8,7 +8,10 @@ import pytest
 
 from kbroker.quorum.metadata_log import SnapshotId
 from kbroker.sim.observers import ObserverWorld
+from kbroker.sim.quorum import LogBatch
 from kbroker.sim.world import Broken
+from protocol.records import Record
+from protocol.records.content import build_batch
 
 
 @pytest.mark.parametrize("seed", [3, 13])
@@ -87,3 +90,16 @@ def test_a_disk_that_fails_at_the_end_keeps_no_member_from_stopping() -> None:
     assert machine.member is not None
     machine.disk.fault = lambda call, path: OSError(errno.EIO, "EIO", path)
     machine.member.observer.close()
+
+
+def test_a_record_of_an_unknown_type_ends_the_member_in_a_line() -> None:
+    world = ObserverWorld(1, kinds=(), machines=1)
+    world.world.run_until(2_000)
+    leader = world.quorum.leader
+    assert leader is not None
+    at = leader.end_offset
+    data = build_batch([Record(at, 0, None, b"\x01\x63\x00")], leader_epoch=leader.epoch)
+    leader._append(LogBatch(at, at + 1, leader.epoch, bytes(data), ()))
+    world.world.run_until(4_000)
+    (machine,) = world.machines
+    assert machine.end == ("the metadata log cannot be read: type: 99 of a metadata record, in version 0, is not known")
