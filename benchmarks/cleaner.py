@@ -91,7 +91,7 @@ def times(name: Path, source: Path, rounds: int) -> bool:
     for at in range(rounds):
         ours, theirs = name / f"ours-{at}", name / f"theirs-{at}"
         shutil.copytree(source, ours)
-        os.sync()  # the copy's pages are nobody's to write while a cleaner is timed
+        os.sync()  # the copy's pages are not to be written while a cleaner is timed
         took = clean_by_us(ours, CONFIG, Beside())
         shutil.rmtree(ours)
         shutil.copytree(source, theirs)

@@ -188,7 +188,7 @@ def in_turns(count: int, runners: Runners, turns: int) -> Rates:
             print(f"turn {number}: {' '.join(row)} {rate:,.0f}", file=sys.stderr, flush=True)
             if number:  # the first warms
                 rates[row].append(rate)
-        order = [*order[1::2], *order[::2]]  # nobody always goes first, or behind the same neighbour
+        order = [*order[1::2], *order[::2]]  # none always goes first, or behind the same neighbour
     return rates
 
 

@@ -136,8 +136,8 @@ def main() -> int:
     with broker() as one, cluster(3) as three:
         resets = emptied(10 * rounds, one), emptied(10 * rounds, three)
     print(f"| `kafka_broker` | {first(rounds, 'broker', 'broker()')} | {resets[0]}, emptied |")
-    anew = measured(10 * rounds, started_anew)
-    print(f"| `broker()` for each test | as above | {anew}, a new one |")
+    each = measured(10 * rounds, started_anew)
+    print(f"| `broker()` for each test | as above | {each}, a new one |")
     print(f"| `kafka_cluster`, three brokers | {first(rounds, 'cluster', 'cluster(3)')} | {resets[1]}, emptied |")
     print(f"| `python -m kbroker.testing` | {measured(rounds, as_a_process)} | the same again |", flush=True)
     if reason := apache.missing():

@@ -48,7 +48,7 @@ setup_venv() {
   wanted=$(cat pyproject.toml constraints.txt hatch_build.py protocol/records/_{built,walker,converter,cleaner}.py protocol/records/*.pxd | cksum)
   if [ -n "${PYTHON:-}" ] && [ -e .venv/bin/python ] && asked=$(interpreter "$PYTHON") &&
     [ "$asked" != "$(interpreter .venv/bin/python)" ]; then
-    say "making .venv anew, on $PYTHON"
+    say "making a new .venv, on $PYTHON"
     make_venv "$PYTHON"
   fi
   # dev has all that the others need, but Spark

@@ -1,7 +1,7 @@
 """A plugin for mypy: log.info("%d partitions", count) is held to its format as "%d partitions" % count is.
 
 mypy looks at the % operator and not at logging's calls, which format only when a line is written: with a method where
-a number was meant, it is at run time, in somebody's log, that the traceback appears. Named in pyproject.toml.
+a number was meant, it is at run time, in a user's log, that the traceback appears. Named in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _fits(kind: str, given: Type, context: MethodContext) -> bool:
         return all(_fits(kind, each, context) for each in given.items)
     if isinstance(given, AnyType):
         return True
-    if kind in "sra":  # anything can be written so, but nobody wants to read of a method
+    if kind in "sra":  # anything can be written so, but no reader wants to see a method
         return not isinstance(given, FunctionLike) or (isinstance(given, CallableType) and given.is_type_obj())
     number = context.api.named_generic_type("builtins.float", [])
     whole = context.api.named_generic_type("builtins.int", [])

@@ -83,7 +83,7 @@ def once(port: int, data: bytes) -> None:
 
 
 def hold(port: int, connections: int, parts: Callable[[], Iterator[bytes]], address: str = "127.0.0.1") -> None:
-    """Send some bytes on many connections, read nothing, and begin anew whenever one is closed."""
+    """Send some bytes on many connections, read nothing, and begin again when one is closed."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     clients: list[socket.socket] = []
@@ -198,7 +198,7 @@ def _topic(name: str, partitions: int, **settings: str) -> bytes:
 
 
 def _produce_nothing() -> bytes:
-    """To 19,000 partitions that nobody has."""
+    """To 19,000 partitions that do not exist."""
     data = [PartitionProduceData(index=each, records=None) for each in range(19_000)]
     topics = [TopicProduceData(name="made-up", partition_data=data)]
     return frame(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics), 7)
@@ -390,7 +390,7 @@ def transactional_ids(port: int) -> None:
 def producer_ids(port: int) -> None:
     """A new one in each batch, in each of fifty partitions."""
     once(port, _topic("ids", 50))
-    number = 1 << 40  # nobody was handed this one out
+    number = 1 << 40  # never handed out
     while True:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
             client.settimeout(60)

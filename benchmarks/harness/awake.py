@@ -2,9 +2,9 @@
 
 Used by `runner.py`. A core with nothing to do halts; on a virtual machine waking it costs some 30 us, several times
 what a broker does for a small request, and the same for every broker: what is measured then is the hypervisor. Here a
-process of the lowest class there is (SCHED_IDLE: it runs only where nobody else wants to) turns on each core, for both
-brokers and the floor alike. The kernel still hands a core over at once, and their processor time is nobody's but
-theirs. Not for rows that measure processor time or throughput of a busy broker: those cores do not sleep anyway.
+process of the lowest class there is (SCHED_IDLE: it runs only where no other process wants to) turns on each core, for
+both brokers and the floor alike. The kernel still hands a core over at once, and their processor time is not the
+broker's. Not for rows that measure processor time or throughput of a busy broker: those cores do not sleep anyway.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import os, sys
 parent = int(sys.argv[2])
 os.sched_setaffinity(0, {int(sys.argv[1])})
 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-while os.getppid() == parent:  # it ends with whoever began it, however that ended
+while os.getppid() == parent:  # it ends with the process that began it, however that ended
     for _ in range(1_000_000):
         pass
 """

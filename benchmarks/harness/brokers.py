@@ -25,7 +25,7 @@ HOST = "127.0.0.1"
 RELEASE = "4.4.0"
 OURS, APACHES, FLOOR = "kbroker", "apache", "floor"
 STOP_S = 300  # for a clean shutdown: with 50,000 partitions each has files to be synced
-END_S = 30  # for one that nobody needs any more
+END_S = 30  # for one that is not needed any more
 
 # bin/kafka-server-start.sh and kafka-run-class.sh of the release
 APACHE_JVM = (

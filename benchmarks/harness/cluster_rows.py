@@ -128,7 +128,7 @@ class Produce(SteadyRow):
 
 
 class KeepingUp(Produce):
-    """The same with acks=1: nobody waits for the followers."""
+    """The same with acks=1: no producer waits for the followers."""
 
     key = "followers"
     title = "produce, 1 KB, acks=1, three replicas"

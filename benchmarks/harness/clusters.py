@@ -2,7 +2,7 @@
 
 Used by `cluster_rows.py`. Ours are coordinated by a dev-cluster's metadata server, or by Apache's ZooKeeper where a row
 compares with Apache Kafka 3.9.1 on it; Apache's 4.4.0 by themselves (KRaft), each node broker and controller at once.
-What a cluster used is the sum over its brokers; what keeps the metadata is nobody's broker and not counted, but for
+What a cluster used is the sum over its brokers; what keeps the metadata is no broker and not counted, but for
 KRaft, where it is the brokers' own work. Data directories lie side by side, and are gone at the end.
 """
 

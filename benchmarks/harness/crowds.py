@@ -244,7 +244,7 @@ class Partitions5000(Row):
 class ColdReads(Row):
     """One small produce at a time: alone, and beside a consumer that reads a log which is not in the page cache.
 
-    On two cores a producer, a broker and a consumer get into each other's way, whoever the broker is: beside the same
+    On two cores a producer, a broker and a consumer get into each other's way, with either broker: beside the same
     read from the page cache shows how much that is. What is more beside the cold one is the disk's doing.
     """
 

@@ -1,6 +1,6 @@
 """How a bench ends that is a process: Ctrl-C and SIGTERM do the same, so that brokers end and gigabytes are removed.
 
-Used by the benches of `scripts/bench` that start brokers: nobody else would end these.
+Used by the benches of `scripts/bench` that start brokers: nothing else would end these.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Used by `scripts/bench fair`. Each is a thread with a connection of its own. The producer sends a small record each
 20 ms, and its waits are what is measured. The others only complain: a member of a group that must not be thrown out, a
-reader of the producer's records, one whose long poll must not end early, a producer of large batches, and somebody who
+reader of the producer's records, one whose long poll must not end early, a producer of large batches, and an admin who
 makes topics and looks who leads.
 """
 

@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
     @property
     def holds(self) -> bool | None:
-        """Whether the median keeps the budget; None where there is none, or nobody to compare with."""
+        """Whether the median keeps the budget; None where there is none, or no broker to compare with."""
         judged = self.judged
         return self.metric.allows(statistics.median(judged)) if judged else None
 
