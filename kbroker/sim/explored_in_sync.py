@@ -6,6 +6,8 @@ old news. Followers fetch, fall behind, crash and come back with their log. A pr
 leader hearing of it, or refused. Left out: unclean elections, disks that forget, and how a follower finds where its log
 differs.
 
+Two brokers are explored to the end; three up to a bound, which every order of eight events is within.
+
 What must hold: what was below the high watermark of a leader stays, on every replica that the controller has in sync,
 and so on each leader to come; no two leaders commit different records.
 """

@@ -260,6 +260,17 @@ def test_what_is_committed_stays_with_whoever_is_in_sync() -> None:
     assert explored.states > 100
 
 
+THREE_BROKERS_BOUND = 15_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("min_insync", [1, 2])
+def test_the_same_of_three_brokers_up_to_a_bound(min_insync: int) -> None:
+    """Breadth first: every order of eight events is among them."""
+    explored = explore(InSyncModel(brokers=3, records=1, epochs=2, min_insync=min_insync), THREE_BROKERS_BOUND)
+    assert explored.states == THREE_BROKERS_BOUND
+
+
 class CommitsAlone(Partition):
     """Does not wait for followers."""
 
