@@ -18,7 +18,7 @@ from kbroker.log.facts import LogDirectoryFailed
 from kbroker.ports import QUORUM, Endpoint, PeerAnswer
 from kbroker.quorum.committed import CommittedReader
 from kbroker.quorum.facts import Committed, LeaderChanged
-from kbroker.quorum.metadata_log import SnapshotId
+from kbroker.quorum.metadata_log import QuorumState, SnapshotId
 from kbroker.quorum.observer import MAX_WAIT_MS
 from kbroker.quorum.snapshots import SnapshotHead, snapshot_batches
 from protocol.message import DecodeError
@@ -78,7 +78,7 @@ class Observer:
         self._asked: Controller | None = None
         self._lines: set[int] = set()  # node ids with a connection
         self._told_leader: Leader | None = None
-        self._written = quorum.metadata_log.state
+        self._written = quorum.metadata_log.state, self.kraft_version
         self._is_writing = False
         self._bytes_since_snapshot = 0  # of the log, that were told
         self._snapshot_ms = clock.now_ms()
@@ -193,10 +193,10 @@ class Observer:
 
     def _write_state(self) -> None:
         """Have `quorum-state` say the epoch and the leader; one write at a time."""
-        known = self._written._replace(leader_id=self._quorum.leader_id, leader_epoch=self._quorum.epoch)
+        known = QuorumState(self._quorum.leader_id, self._quorum.epoch), self.kraft_version
         if known != self._written and not self._is_writing:
             self._is_writing, self._written = True, known
-            job = self._quorum.metadata_log.write_state(*known, kraft_version=self.kraft_version)
+            job = self._quorum.metadata_log.write_state(*known[0], kraft_version=known[1])
             self._give(job, _WrittenState(self))
 
     def state_written(self, error: OSError | None) -> None:
@@ -286,6 +286,7 @@ class Observer:
         """What the quorum says of itself: who votes, and where they are (KIP-853)."""
         if isinstance(message, KRaftVersionRecord):
             self.kraft_version = message.k_raft_version
+            self._write_state()
         elif isinstance(message, VotersRecord):
             self.voters = message
             self._quorum.learn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 
 import pytest
 
@@ -10,8 +11,16 @@ from kbroker.quorum.metadata_log import SnapshotId
 from kbroker.sim.observers import ObserverWorld
 from kbroker.sim.quorum import LogBatch
 from kbroker.sim.world import Broken
+from protocol.messages.quorum import (
+    KRaftVersionFeature,
+    KRaftVersionRecord,
+    QuorumListener,
+    QuorumVoter,
+    VotersRecord,
+)
 from protocol.records import Record
 from protocol.records.content import build_batch
+from protocol.records.control_records import build_quorum_batch
 
 
 @pytest.mark.parametrize("seed", [3, 13])
@@ -103,3 +112,27 @@ def test_a_record_of_an_unknown_type_ends_the_member_in_a_line() -> None:
     world.world.run_until(4_000)
     (machine,) = world.machines
     assert machine.end == ("the metadata log cannot be read: type: 99 of a metadata record, in version 0, is not known")
+
+
+def test_a_quorum_whose_voters_are_records_is_taken_note_of() -> None:
+    """In quorum-state, whose format is another then, and where controllers are, of whom no setting tells."""
+    world = ObserverWorld(1, kinds=(), machines=1)
+    world.world.run_until(2_000)
+    leader, (machine,) = world.quorum.leader, world.machines
+    assert leader is not None
+    at = leader.end_offset
+    voter = QuorumVoter(
+        voter_id=3009,
+        voter_directory_id=b"v" * 16,
+        endpoints=[QuorumListener(name="CONTROLLER", host="elsewhere", port=9093)],
+        k_raft_version_feature=KRaftVersionFeature(min_supported_version=0, max_supported_version=1),
+    )
+    says = [KRaftVersionRecord(version=0, k_raft_version=1), VotersRecord(version=0, voters=[voter])]
+    data = build_quorum_batch(says, timestamp=0, offset=at, leader_epoch=leader.epoch)
+    leader._append(LogBatch(at, at + 2, leader.epoch, bytes(data), ()))
+    world.world.run_until(4_000)
+    member = machine.member
+    assert member is not None
+    text = machine.disk.open("/data/__cluster_metadata-0/quorum-state", "read").read(0, 500)
+    assert json.loads(text)["data_version"] == 1
+    assert member.observer.voters == says[1]
