@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -25,6 +26,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import place_of
 from compat_tests.environments import unavailable
+from compat_tests.test_streams import NAME, PARTITIONS, SOURCE, TOPIC
+from compat_tests.test_streams_groups import instances
+from compat_tests.waiting import eventually
 from kbroker.console.app import Console, Options
 from kbroker.console.screens import SCREENS
 from kbroker.security.client import ClientSecurity
@@ -196,7 +200,7 @@ def test_4_reset_a_group_to_yesterday(shop: Shop, browser: Browser, done: Callab
     shown = browser.find("#reset")
     assert "Records read again" in shown.text
     done("reset")
-    browser.click("=Reset really")
+    browser.click("=Reset the offsets")
     browser.see("Reset offsets: done.", "#said")
     browser.see("3,000", "#lag")
     assert browser.clicks <= MOST_CLICKS
@@ -223,6 +227,7 @@ def test_6_produce_a_record_with_headers(browser: Browser, done: Callable[[str],
     browser.find("#produce textarea[name=headers]").type("source: by hand\ntrace: 7")
     browser.click("#produce form button")
     browser.see("Produce: done.", "#produced")
+    browser.run("document.querySelector('#produced').scrollIntoView({block: 'end'})")
     done("produce")
     browser.open(browser.run("return location.href"))
     browser.see("source=by hand")
@@ -298,6 +303,33 @@ def test_10_see_the_index_of_a_segment(browser: Browser, done: Callable[[str], N
     browser.until(lambda: browser.run("return document.querySelectorAll('svg.drawn').length") == 2, "nothing is drawn")
     browser.run("document.querySelector('h2').scrollIntoView()")
     done("segments")
+
+
+@pytest.mark.java
+@pytest.mark.timeout(600)
+def test_a_streams_group_has_members_with_tasks(
+    shop: Shop, browser: Browser, done: Callable[[str], None], tmp_path: Path
+) -> None:
+    """Kafka Streams with group.protocol=streams: a word count, which has two subtopologies."""
+    shop.make(**{SOURCE: PARTITIONS, TOPIC: 1})
+    producer = shop.producer()
+    with instances(shop.address, tmp_path, 2) as both:
+        eventually(both.all_run, within_s=60)
+        for number in range(200):
+            producer.produce(SOURCE, b"oak elm %d" % number, partition=number % PARTITIONS)
+        producer.flush(10)
+        browser.click("=Groups")
+        browser.click(f"={NAME}")
+        browser.see("Every partition is read to its end.")
+        tasks = set()
+        for row in _rows(browser, "Members"):
+            tasks |= set(re.findall(r"\b[01]_[0-9]\b", row))
+        assert tasks == {f"{subtopology}_{number}" for subtopology in (0, 1) for number in range(PARTITIONS)}
+        assert any(SOURCE in row for row in _rows(browser, "Partitions of the group"))
+        browser.run("document.querySelector('[aria-label=Members]').scrollIntoView()")
+        done("streams")
+        browser.click("=See its rebalances as a sequence")
+        browser.see("StreamsGroupHeartbeat")
 
 
 @pytest.mark.parametrize(
