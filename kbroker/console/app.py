@@ -32,10 +32,10 @@ from starlette.staticfiles import StaticFiles
 
 from kbroker.console import drawings, shapes
 from kbroker.console.cluster import Cluster, ConsoleError, LoginError
+from kbroker.console.messages import StarvedError, gives_way
 from kbroker.console.overview import BrokersCurves, Curves, count_records
 from kbroker.console.screens import MENU, SCREENS, Screen, open_api
 from kbroker.console.values import Values
-from kbroker.runtime.platform import give_way
 from kbroker.security.client import PLAIN, SCRAM, ClientSecurity, Login
 from protocol.namedtuple import NamedTuple
 
@@ -141,7 +141,7 @@ class Console:
         self._scripts: dict[bytes, Session] = {}
         self._searching = threading.BoundedSemaphore(SEARCHES_AT_ONCE)
         self._searchers = (
-            ThreadPoolExecutor(SEARCHES_AT_ONCE, "search", initializer=give_way) if options.gives_way else None
+            ThreadPoolExecutor(SEARCHES_AT_ONCE, "search", initializer=gives_way) if options.gives_way else None
         )
         self._logging_in = threading.BoundedSemaphore(LOGINS_AT_ONCE)
         self._curves: Curves | BrokersCurves | None = None
@@ -277,7 +277,10 @@ class Console:
         try:
             if self._searchers is None or not any(arguments.get(name) for name in screen.searches):
                 return screen.does(**arguments)
-            return self._searchers.submit(screen.does, **arguments).result()
+            try:
+                return self._searchers.submit(screen.does, **arguments).result()
+            except StarvedError:
+                return screen.does(**arguments)  # at the priority of this process, which gets its share
         finally:
             self._searching.release()
 

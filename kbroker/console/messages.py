@@ -24,6 +24,7 @@ from kbroker.console.on_disk import Pieces, stretch_at
 from kbroker.console.values import FORMS, MOST_BYTES, Values
 from kbroker.pipeline.hashing import murmur2
 from kbroker.runtime.blocking import BlockingConnection
+from kbroker.runtime.platform import give_way
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -64,6 +65,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9 .,:_+-]+", re.ASCII)  # JSON writes it as it is
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['\"]\]")
 
 
+STARVED_S, STARVED_SHARE = 0.5, 0.2  # of a processor, from then on
 FILTERS = ("key", "value", "header", "path")
 
 
@@ -153,6 +155,19 @@ def _is_at(
     return found == equals if isinstance(found, str) else json.dumps(found) == equals
 
 
+_of_thread = threading.local()
+
+
+class StarvedError(Exception):
+    """A search on a thread that gives way gets next to nothing of a busy machine."""
+
+
+def gives_way() -> None:
+    """From now on searches of this thread have a processor only while no other program wants one."""
+    give_way()
+    _of_thread.gives_way = True
+
+
 class Hit(NamedTuple):
     """A record that was found."""
 
@@ -173,6 +188,8 @@ class Search:
         self._inside = inside if wanted.is_on else None
         self._filter = wanted
         self._until_s = until_s
+        self._gives_way = getattr(_of_thread, "gives_way", False)
+        self._began_s, self._used_s = time.monotonic(), time.thread_time()
         self.at: dict[Place, int] = {}
         self.read_bytes = self.read_batches = 0
         self.is_late = False
@@ -219,8 +236,12 @@ class Search:
         return found
 
     def _is_over(self) -> bool:
-        """Whether its time is up."""
-        self.is_late = self.is_late or time.monotonic() >= self._until_s
+        """Whether its time is up. Raises: StarvedError."""
+        now_s = time.monotonic()
+        took_s = now_s - self._began_s
+        if self._gives_way and took_s > STARVED_S and time.thread_time() - self._used_s < STARVED_SHARE * took_s:
+            raise StarvedError
+        self.is_late = self.is_late or now_s >= self._until_s
         return self.is_late
 
     def _of_files(self, inside: Inside, place: Place, stop: int, most: int) -> list[Hit]:

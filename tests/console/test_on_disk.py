@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kbroker.console import messages as module
+from kbroker.console.app import Console, Options
 from kbroker.console.cluster import Cluster, ConsoleError
 from kbroker.console.looks import Looks
 from kbroker.console.messages import messages
@@ -17,6 +20,7 @@ from kbroker.console.values import Values
 from kbroker.faults import Faults
 from kbroker.security.client import ClientSecurity
 from kbroker.testing import Broker, broker
+from tests.console.pages import Running
 
 VALUES = Values()
 SEGMENT_BYTES = 4 * READ_BYTES
@@ -120,3 +124,15 @@ def test_another_segment_in_its_place_is_not_taken(running: Broker, cluster: Clu
     within.change = lambda told: told | {"path": str(first), "position": 0}
     everything = found(cluster, within, start="oldest", value="v", limit=500)
     assert sorted(everything) == sorted(f"k{number}" for number in range(COUNT))
+
+
+def test_a_search_that_gets_no_processor_is_done_again_with_a_share(
+    running: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STARVED_S", 0.0)
+    monkeypatch.setattr(module, "STARVED_SHARE", 1e9)
+    starved = Options([("127.0.0.1", running.port)], ClientSecurity(), ("127.0.0.1",), gives_way=True)
+    with Running(Console(starved)) as pages:
+        assert [each["key"]["text"] for each in pages.api("/messages", topic="t", key="k7")["records"]] == ["k7"]
+    with ThreadPoolExecutor(1, initializer=module.gives_way) as pool, pytest.raises(module.StarvedError):
+        pool.submit(messages, Cluster(starved.bootstrap, starved.security), VALUES, "t", key="k7").result()
