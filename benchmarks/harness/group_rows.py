@@ -48,6 +48,7 @@ from protocol.messages.share_groups import (
     ShareFetchRequest,
     ShareFetchTopic,
     ShareGroupHeartbeatRequest,
+    SharePartitionData,
 )
 
 HEARTBEAT_VERSION, DESCRIBE_VERSION, SHARE_HEARTBEAT_VERSION, SHARE_VERSION = 1, 1, 1, 2
@@ -291,12 +292,13 @@ def _idle(crowds: Sequence[Crowd], intervals: int) -> None:
 
 
 class ShareMember:
-    """The one member of a share group, which accepts a partition's records from the first one on."""
+    """The one member of a share group, which accepts the records of some partitions from the first one on."""
 
-    def __init__(self, connection: Connection, group: str, topic_id: bytes) -> None:
+    def __init__(self, connection: Connection, group: str, topic_id: bytes, partitions: int = 1) -> None:
         self.connection = connection
         self.group = group
         self.topic_id = topic_id
+        self.partitions = partitions
         self.member_id = f"{group}-member"
         self.epoch = JOIN
         self.session_epoch = 0
@@ -346,8 +348,35 @@ class ShareMember:
         self.session_epoch += 1
         self.requests += 1
 
+    def hold_every_other(self, count: int) -> None:
+        """Acquire so many records, and accept the second of each two. Raises: LoadError."""
+        acquired, deadline = 0, time.monotonic() + TIMEOUT_S
+        while acquired < count:
+            self.send()
+            for index, batches in self._receive().items():
+                acquired += _records(batches)
+                self._say(
+                    index, [offset for each in batches for offset in range(each.first_offset, each.last_offset + 1)]
+                )
+            if time.monotonic() > deadline:
+                raise LoadError(f"{acquired} records acquired in {TIMEOUT_S} s, of {count}")
+
+    def _say(self, index: int, offsets: Sequence[int]) -> None:
+        """Accept these records of a partition, each by itself."""
+        self._acquired = [
+            AcknowledgementBatch(first_offset=each, last_offset=each, acknowledge_types=[ACCEPT])
+            for each in offsets[1::2]
+        ]
+        self.connection.send(self._acknowledge(index), SHARE_VERSION)
+        self.session_epoch += 1
+        self.requests += 1
+        self._receive()
+        self._acquired = []
+
     def _fetch(self) -> ShareFetchRequest:
-        partition = ShareFetchPartition(partition_index=0, acknowledgement_batches=[])
+        partitions = [
+            ShareFetchPartition(partition_index=index, acknowledgement_batches=[]) for index in range(self.partitions)
+        ]
         opens = self.session_epoch == 0
         return ShareFetchRequest(
             group_id=self.group,
@@ -357,12 +386,12 @@ class ShareMember:
             min_bytes=1,
             max_records=500,  # max.poll.records of Apache's consumer
             batch_size=500,
-            topics=[ShareFetchTopic(topic_id=self.topic_id, partitions=[partition])] if opens else [],
+            topics=[ShareFetchTopic(topic_id=self.topic_id, partitions=partitions)] if opens else [],
             forgotten_topics_data=[],
         )
 
-    def _acknowledge(self) -> ShareAcknowledgeRequest:
-        partition = ShareAcknowledgePartition(partition_index=0, acknowledgement_batches=self._acquired)
+    def _acknowledge(self, index: int = 0) -> ShareAcknowledgeRequest:
+        partition = ShareAcknowledgePartition(partition_index=index, acknowledgement_batches=self._acquired)
         return ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -372,22 +401,30 @@ class ShareMember:
 
     def receive(self) -> None:
         """The answer to what was sent. Raises: LoadError."""
+        acquired = self._receive()
+        if self._acquired:
+            self.accepted += _records(self._acquired)
+            self._acquired = []
+        else:
+            self._acquired = [each for batches in acquired.values() for each in batches]
+
+    def _receive(self) -> dict[int, list[AcknowledgementBatch]]:
+        """What is acquired by an answer, by partition, as it is accepted. Raises: LoadError."""
         answer = self.connection.receive()
         parts = [part for topic in answer.responses for part in topic.partitions]
         if answer.error_code or any(part.error_code for part in parts):
             codes = [answer.error_code, *(part.error_code for part in parts)]
             raise LoadError(f"{type(answer).__name__}: errors {codes}")
-        if self._acquired:
-            self.accepted += _records(self._acquired)
-            self._acquired = []
-        else:
-            self._acquired = [
+        return {
+            part.partition_index: [
                 AcknowledgementBatch(
                     first_offset=each.first_offset, last_offset=each.last_offset, acknowledge_types=[ACCEPT]
                 )
-                for part in parts
                 for each in part.acquired_records
             ]
+            for part in parts
+            if isinstance(part, SharePartitionData)
+        }
 
 
 def _records(batches: Iterable[AcknowledgementBatch]) -> int:
@@ -470,4 +507,40 @@ class ShareAcknowledge(Row):
             delete_topics(connection, [SHARE_TOPIC])
 
 
-ROWS: tuple[type[Row], ...] = (ConsumerGroupOf1000, ShareAcknowledge, IdleMembers)
+class ShareLocks(Row):
+    """A member of a share group holds 100,000 records one by one: of 200,000 it has accepted every other.
+
+    So no lock shares what is kept for it with another; a member that fetches whole batches has one for each of those.
+    The budget is no ratio, and an Apache broker's memory is its heap: kbroker is measured alone.
+    """
+
+    key = "share-locks"
+    title = "100,000 record locks of a share group (KIP-932)"
+    metrics = (Metric("memory", "resident memory", "MB", most=50),)
+    uses_fresh = True
+    peer_rounds = 0
+    partitions, locks = 100, 2000  # as many as a share-partition may have as shipped
+
+    @property
+    def rounds(self) -> int:
+        return min(self.scale.starts, 3)
+
+    def measure_fresh(self, kind: str, fresh: Fresh) -> Measured:
+        settings = {"group.share.record.lock.duration.ms": "60000", "group.share.max.record.lock.duration.ms": "60000"}
+        with fresh(kind, settings) as broker:
+            broker.launch_ready()
+            with broker.connect() as connection:
+                create_topics(connection, [SHARE_TOPIC], self.partitions)
+                (topic,) = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=SHARE_TOPIC)]), 10).topics
+                Producer(connection, produce_frame(SHARE_TOPIC, [batch(self.locks, 10)] * self.partitions))  # once
+                warm_coordinator(broker)
+                member = ShareMember(connection, "bench-locks", topic.topic_id, self.partitions)
+                member.join()
+                rest = broker.rss_bytes()
+                member.hold_every_other(self.partitions * self.locks)
+                memory = broker.rss_bytes() - rest
+            self.requests += member.requests
+        return {"memory": memory / 1e6}
+
+
+ROWS: tuple[type[Row], ...] = (ConsumerGroupOf1000, ShareAcknowledge, IdleMembers, ShareLocks)
