@@ -1,6 +1,6 @@
 """One job at a time writes an archive or a mirror's state: it says so in the folder, and again while it lives.
 
-Called by archive and mirror. The highest number is the owner, whatever lies below it:
+Called by archive and mirror. The highest number is the owner:
 
     _jobs/N.json    host, process, began, beats: how often it has said that it lives, over: whether it has ended
 
