@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from kbroker.log.errors import CorruptFileError, fault_of
 from kbroker.log.facts import LogDirectoryFailed
-from kbroker.ports import QUORUM, Endpoint, PeerAnswer
+from kbroker.ports import QUORUM, Endpoint, PeerAnswer, PeerFaultKind
 from kbroker.quorum.committed import CommittedReader
 from kbroker.quorum.facts import Committed, LeaderChanged
 from kbroker.quorum.metadata_log import QuorumState, SnapshotId
@@ -161,6 +161,8 @@ class Observer:
             if isinstance(event, PeerAnswer):
                 response = cast("FetchResponse | FetchSnapshotResponse", event.response)
                 self._quorum.answered(controller, response, config, now_ms, self._clock.wall_ms())
+            elif event.kind is PeerFaultKind.STRANGER:
+                self._quorum.is_strange(controller, config, now_ms)
             else:
                 self._quorum.failed(controller, config, now_ms)
         except OSError as error:

@@ -125,6 +125,7 @@ class QuorumObserver:
         ]
         self._failures: dict[Address, int] = {}  # in a row
         self._rests_until_ms: dict[Address, int] = {}
+        self._strangers: set[Address] = set()  # at which a controller of another cluster was
         self._partial: PartialSnapshot | None = None
 
     @property
@@ -212,15 +213,26 @@ class QuorumObserver:
         backoff_ms = config.controller_quorum_retry_backoff_ms << min(failures - 1, 10)
         self._rests_until_ms[address] = now_ms + min(max(backoff_ms, 1), MOST_BACKOFF_MS)
 
+    def is_strange(self, controller: Controller, config: BrokerConfig, now_ms: int) -> None:
+        """A controller is of another cluster. An address may be out of date; if all are, the node ends."""
+        why = f"controller {controller} is of another cluster than {self._cluster_id}, which meta.properties names"
+        address = (controller.host, controller.port)
+        if address not in self._strangers:
+            self._strangers.add(address)
+            log.error("%s", why)
+        self.failed(controller, config, now_ms)
+        if self._leader is not None and (self._leader.host, self._leader.port) == address:
+            self._leader = None
+        if self._leader is None and self._strangers.issuperset(self._settings.servers):
+            self.fault = why
+
     def answered(
         self, controller: Controller, response: QuorumResponse, config: BrokerConfig, now_ms: int, wall_ms: int
     ) -> None:
         """A controller has answered. Raises: OSError; the directory of the metadata log has failed then."""
         error = ErrorCode.of(response.error_code)
         if error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-            self.fault = (
-                f"controller {controller} is of another cluster than {self._cluster_id}, which meta.properties names"
-            )
+            self.is_strange(controller, config, now_ms)
         elif error is not ErrorCode.NONE:
             if error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 log.error("controller %s does not let this broker read the metadata log", controller)
@@ -318,6 +330,7 @@ class QuorumObserver:
 
     def _answers(self, controller: Controller, now_ms: int) -> None:
         address = (controller.host, controller.port)
+        self._strangers.discard(address)
         self._failures.pop(address, None)
         self._rests_until_ms.pop(address, None)
 

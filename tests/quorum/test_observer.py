@@ -143,6 +143,24 @@ def test_another_cluster_ends_the_node_in_a_line() -> None:
     assert world.observer.next_request(world.config, world.now_ms) is None
 
 
+def test_one_address_of_another_cluster_is_passed_by() -> None:
+    world = Observed(servers=[("one", 9093), ("two", 9093)])
+    first = world.ask()
+    world.refused(first, ErrorCode.INCONSISTENT_CLUSTER_ID)
+    assert not world.observer.fault
+    assert world.ask().controller != first.controller
+    world.follow()
+    assert world.observer.leader is not None
+    world.now_ms += 5000
+    for _ in range(20):  # while the leader is silent
+        asked = world.ask()
+        if asked.controller.host == first.controller.host:
+            world.refused(asked, ErrorCode.INCONSISTENT_CLUSTER_ID)
+            break
+        world.now_ms += 5000
+    assert not world.observer.fault
+
+
 # -- records
 
 

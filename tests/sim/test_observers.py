@@ -136,3 +136,13 @@ def test_a_quorum_whose_voters_are_records_is_taken_note_of() -> None:
     text = machine.disk.open("/data/__cluster_metadata-0/quorum-state", "read").read(0, 500)
     assert json.loads(text)["data_version"] == 1
     assert member.observer.voters == says[1]
+
+
+def test_a_start_beside_another_cluster_ends_in_a_line() -> None:
+    world = ObserverWorld(1, kinds=(), machines=1)
+    (machine,) = world.machines
+    machine.kill()
+    world.quorum.cluster_id = "another"
+    machine.start()
+    world.world.run_until(10_000)
+    assert "of another cluster than simulated-cluster-00000" in machine.end
