@@ -33,7 +33,10 @@ from kbroker.log.folder import OpenFiles, make_dirs
 from kbroker.log.jobs import DeleteJob, remove_if_there
 from kbroker.log.names import AFTER_GAP_SUFFIX, METADATA_LOG, PARTITION_METADATA
 from kbroker.log.recovery import open_log
+from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
+from protocol.records import TornBatchError
+from protocol.records.batch import BASE_OFFSET, last_offset_of, scan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -197,8 +200,21 @@ class MetadataLog:
 
         Raises KafkaError for batches that are damaged, or not in order; OSError.
         """
+        self._check_offsets(records)
         plan = self.log.append_as_follower(records, wall_ms)
         return self.log.start_flush(rolled_only=True) if plan is not None and plan.needs_flush else None
+
+    def _check_offsets(self, records: memoryview) -> None:
+        """That no record is left out: another log may have gaps, which compaction left. Raises: KafkaError."""
+        next_offset = self.end_offset
+        try:
+            for _position, header in scan(records):
+                if header[BASE_OFFSET] != next_offset:
+                    why = f"offset {header[BASE_OFFSET]} comes where {next_offset} is due"
+                    raise KafkaError(ErrorCode.INVALID_RECORD, why)
+                next_offset = last_offset_of(header) + 1
+        except TornBatchError:
+            pass  # the answer cuts its last batch off
 
     def flushed(self, job: FlushJob, now_ms: int) -> None:
         """What was full is durable."""

@@ -235,10 +235,6 @@ class QuorumNode:
 
     def copy_from(self, leader: QuorumNode, batches: int) -> None:
         """Make the log agree with the leader's, and take so many more batches."""
-        if self.end_offset < leader.start_offset:
-            self.log, self.start_offset, self.start_epoch = [], leader.start_offset, leader.start_epoch
-            self.snapshots = [each for each in leader.snapshots if each.end_offset == leader.start_offset]
-            self.high_watermark = max(self.high_watermark, self.start_offset)
         theirs = leader.log
         while self.log:  # where one batch is the same, so are all before it
             last = self.log[-1]
@@ -246,6 +242,10 @@ class QuorumNode:
             if last.end_offset <= leader.start_offset or (at < len(theirs) and theirs[at] is last):
                 break
             self.log.pop()
+        if self.end_offset < leader.start_offset:
+            self.log, self.start_offset, self.start_epoch = [], leader.start_offset, leader.start_epoch
+            self.snapshots = [each for each in leader.snapshots if each.end_offset == leader.start_offset]
+            self.high_watermark = max(self.high_watermark, self.start_offset)
         at = bisect_left(theirs, self.end_offset, key=_base_offset)
         self.log += theirs[at : at + batches]
         leader.matched[self.id] = self.end_offset
@@ -325,6 +325,7 @@ class QuorumNode:
             answer(self._fetched(ErrorCode.NONE, snapshot=wanted, diverging=diverging))
             return
         at = bisect_left(self.log, asked.fetch_offset, key=_base_offset)
+        assert at == len(self.log) or self.log[at].base_offset == asked.fetch_offset, (self, asked, self.start_offset)
         batches = [each.data for each in self.log[at : at + MOST_BATCHES]]
         data = b"".join(batches)[: max(request.max_bytes, len(batches[0]))] if batches else b""
         knows = asked.high_watermark == 2**63 - 1 or asked.high_watermark >= self.high_watermark

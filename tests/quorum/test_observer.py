@@ -185,6 +185,14 @@ def test_damaged_records_are_asked_for_again() -> None:
     assert world.log.end_offset == 1
 
 
+@pytest.mark.parametrize("sent", [(batch(1),), (batch(0), batch(2))])
+def test_records_that_leave_one_out_are_not_taken(sent: tuple[bytes, ...]) -> None:
+    world = Observed()
+    world.follow(*sent, high_watermark=3)
+    assert world.log.end_offset == 0
+    assert world.observer.high_watermark == -1
+
+
 def test_an_unknown_high_watermark_is_none() -> None:
     world = Observed()
     world.follow(batch(0))
