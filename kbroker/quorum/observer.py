@@ -340,7 +340,10 @@ class QuorumObserver:
         """What the leader has sent: a cut, a snapshot's id, or records and the high watermark."""
         diverging, wanted = part.diverging_epoch, part.snapshot_id
         if diverging.epoch >= 0:
+            before = self.metadata_log.end_offset
             self._truncate(controller, diverging.epoch, diverging.end_offset, wall_ms)
+            if before == self.metadata_log.end_offset:
+                self.failed(controller, config, now_ms)  # nothing was cut: it would say the same at once
         elif wanted.epoch >= 0 and wanted.end_offset >= 0:
             self._begin_snapshot(controller, SnapshotId(wanted.end_offset, wanted.epoch), config, now_ms, wall_ms)
         else:

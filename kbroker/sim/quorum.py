@@ -242,7 +242,8 @@ class QuorumNode:
             if last.end_offset <= leader.start_offset or (at < len(theirs) and theirs[at] is last):
                 break
             self.log.pop()
-        if self.end_offset < leader.start_offset:
+        end = self.end_offset, self.last_epoch
+        if end[0] < leader.start_offset or (end[0] == leader.start_offset > 0 and end[1] != leader.start_epoch):
             self.log, self.start_offset, self.start_epoch = [], leader.start_offset, leader.start_epoch
             self.snapshots = [each for each in leader.snapshots if each.end_offset == leader.start_offset]
             self.high_watermark = max(self.high_watermark, self.start_offset)

@@ -223,6 +223,14 @@ def test_nothing_that_was_committed_is_cut() -> None:
     assert world.log.end_offset == 3
 
 
+def test_a_cut_that_cuts_nothing_is_not_asked_about_at_once() -> None:
+    world = Observed(servers=[("leader", 9093)])
+    world.follow(batch(0), batch(1), high_watermark=2)
+    world.fetched(world.ask(), diverging=(1, 2))
+    assert world.log.end_offset == 2
+    assert world.observer.next_request(world.config, world.now_ms) is None
+
+
 # -- snapshots
 
 
