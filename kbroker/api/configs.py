@@ -255,41 +255,63 @@ def _refuse_describe(
 def alter_configs(request: AlterConfigsRequest, call: Call) -> Result:
     """Replace all that is set for some resources."""
 
-    def change_of(resource: Resource, keys: Mapping[str, Setting]) -> Change:
-        wanted = {each.name: _given(each.name, each.value) for each in resource.configs}
-        return lambda _: wanted
-
     def respond(results: list[AlterConfigsResourceResponse]) -> AlterConfigsResponse:
         return AlterConfigsResponse(responses=results)
 
-    return _alter(request.resources, change_of, respond, call, validate_only=request.validate_only)
+    return _alter(request.resources, respond, call, validate_only=request.validate_only)
 
 
 def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Call) -> Result:
     """Change some of what is set for some resources."""
-    plane = call.broker.plane
-
-    def change_of(resource: Resource, keys: Mapping[str, Setting]) -> Change:
-        assert isinstance(resource, IncrementalAlterConfigsResource), resource
-        for each in resource.configs:
-            _check_operation(each, keys)
-        return lambda before: _changed(before, resource, keys, plane.configs.broker)
 
     def respond(results: list[AlterConfigsResourceResponse]) -> IncrementalAlterConfigsResponse:
         return IncrementalAlterConfigsResponse(responses=results)
 
-    return _alter(request.resources, change_of, respond, call, validate_only=request.validate_only)
+    return _alter(request.resources, respond, call, validate_only=request.validate_only)
+
+
+def refused_of_brokers(
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    call: Call,
+    set_before: Callable[[str], Mapping[str, str]],
+) -> dict[int, AlterConfigsResourceResponse]:
+    """What is wrong with changes of brokers' settings, by their places in the request.
+
+    On a quorum no controller looks at these: the broker does that is asked, before it passes the rest on. set_before:
+    what is set for this broker (by its number), or for all (by an empty name).
+    """
+    resources: Sequence[Resource] = request.resources
+    times = Counter(map(_identity, resources))
+    refused = {}
+    for at, resource in enumerate(resources):
+        if resource.resource_type == BROKER:
+            try:
+                _check_resource(resource, times[_identity(resource)], call.broker.plane)
+                change = _change_of(resource, call.broker.plane.configs.broker)
+                _checked(change, resource, call, validate_only=True)(dict(set_before(resource.resource_name)))
+            except KafkaError as error:
+                refused[at] = _altered(resource, error)
+    return refused
+
+
+def _change_of(resource: Resource, broker: BrokerConfig) -> Change:
+    """From what is set to what is to be set. Raises: KafkaError, for what cannot be asked."""
+    if not isinstance(resource, IncrementalAlterConfigsResource):
+        wanted = {each.name: _given(each.name, each.value) for each in resource.configs}
+        return lambda _: wanted
+    keys = _keys_of(resource.resource_type)
+    for each in resource.configs:
+        _check_operation(each, keys)
+    return lambda before: _changed(before, resource, keys, broker)
 
 
 def _alter(
     resources: Sequence[Resource],
-    change_of: Callable[[Resource, Mapping[str, Setting]], Change],
     respond: Callable[[list[AlterConfigsResourceResponse]], Message],
     call: Call,
     *,
     validate_only: bool,
 ) -> InSlices:
-    """change_of: a resource's change, from what is set to what is to be set; it may raise KafkaError at once."""
     plane = call.broker.store_plane
     refused: dict[int, KafkaError] = {}
     changes: dict[Entity, Change] = {}
@@ -299,7 +321,7 @@ def _alter(
             yield
         try:
             _check_resource(resource, times[_identity(resource)], plane)
-            change = change_of(resource, _keys_of(resource.resource_type))
+            change = _change_of(resource, plane.configs.broker)
             changes[_entity(resource)] = _checked(change, resource, call, validate_only=validate_only)
         except KafkaError as error:
             refused[at] = error

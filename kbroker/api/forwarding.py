@@ -15,7 +15,7 @@ Source: ForwardingManagerImpl and KafkaApis.forwardToController of Apache Kafka 
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.api.call import LATER
 from kbroker.api.routes import SERVED, Route, Served
@@ -23,6 +23,7 @@ from kbroker.broker.facts import Reply
 from protocol.errors import ErrorCode, KafkaError
 from protocol.headers import encode_request_header, parse_response_header
 from protocol.message import DecodeError
+from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from protocol.messages.control import EnvelopeRequest, EnvelopeResponse
 from protocol.messages.embedded import DefaultPrincipalData
 from protocol.messages.quorum import (
@@ -34,11 +35,16 @@ from protocol.messages.quorum import (
 from protocol.messages.stored import encode_versioned
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kbroker.api.call import Call, Result
     from kbroker.broker.session import Session
     from protocol.message import Message
+    from protocol.messages.configs import (
+        AlterConfigsResourceResponse,
+        AlterConfigsResponse,
+        IncrementalAlterConfigsResponse,
+    )
 
 DESCRIBE_QUORUM, UNREGISTER_BROKER = 55, 64
 
@@ -124,15 +130,50 @@ def forward(request: Message, call: Call, route: Route) -> Result:
         check_session(call)
         check_enabled(call)
     broker, ticket, version = call.broker, call.ticket, call.version
+    finish: Callable[[Any], Any] = _as_it_is
+    if isinstance(request, AlterConfigsRequest | IncrementalAlterConfigsRequest):
+        from kbroker.api.configs import BROKER, refused_of_brokers
+
+        configs = broker.quorum_plane.image.configs
+        refused = refused_of_brokers(request, call, lambda name: configs.get((BROKER, name), {}))
+        if len(refused) == len(request.resources) > 0:
+            answer: Any = _response_of(type(request))
+            return cast("Message", answer(responses=[*refused.values()]))
+        if refused:
+            request, finish = _without(request, refused)
 
     def answered(response: EnvelopeResponse) -> None:
-        broker.tell(Reply(ticket, _opened(response, request, route, version)))
+        broker.tell(Reply(ticket, finish(_opened(response, request, route, version))))
 
     def failed(error: KafkaError) -> None:
-        broker.tell(Reply(ticket, route.refuse(request, error.code, error.message, version)))
+        broker.tell(Reply(ticket, finish(route.refuse(request, error.code, error.message, version))))
 
     broker.quorum_plane.forward(_envelope(request, call), answered, failed)
     return LATER
+
+
+def _as_it_is(response: Any) -> Any:
+    return response
+
+
+def _without(
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest, refused: dict[int, AlterConfigsResourceResponse]
+) -> tuple[Message, Callable[[Any], Any]]:
+    """The request without what this broker has refused, and what puts that back into its answer, in the order asked."""
+    rest: Any = copy(request)
+    rest.resources = [each for at, each in enumerate(request.resources) if at not in refused]
+    identities = [(each.resource_type, each.resource_name) for each in request.resources]
+
+    def finish(response: AlterConfigsResponse | IncrementalAlterConfigsResponse) -> Message:
+        found = {(each.resource_type, each.resource_name): each for each in response.responses}
+        response.responses = [
+            refused[at] if at in refused else found[identity]
+            for at, identity in enumerate(identities)
+            if at in refused or identity in found
+        ]
+        return response
+
+    return rest, finish
 
 
 def _envelope(request: Message, call: Call) -> EnvelopeRequest:

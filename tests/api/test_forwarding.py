@@ -17,6 +17,13 @@ from protocol.apis import BY_KEY
 from protocol.errors import ErrorCode, KafkaError
 from protocol.headers import encode_response_header, parse_request_header, request_header_version, skip_tags
 from protocol.message import Message
+from protocol.messages.configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
 from protocol.messages.control import EnvelopeRequest, EnvelopeResponse
 from protocol.messages.embedded import DefaultPrincipalData
 from protocol.messages.quorum import DescribeQuorumRequest, UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -28,6 +35,18 @@ from protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+
+
+class _Configs:
+    """Settings of a broker whose threads are a number."""
+
+    broker = None
+
+    def deciphered(self, stored: dict[str, str]) -> dict[str, str]:
+        return stored
+
+    def faults(self, wanted: dict[str, str], *, per_broker: bool) -> list[str]:
+        return [] if wanted.get("num.io.threads", "1").isdecimal() else ["num.io.threads: allowed: a number"]
 
 
 class Asked:
@@ -50,12 +69,17 @@ class Asked:
         session = Session("PLAINTEXT", host, 5000, protocol)
         session.principal = Principal("User", "alice")
         broker = SimpleNamespace(
-            quorum_plane=SimpleNamespace(forward=self._forward), tell=self.told.append, delegation_tokens=object()
+            quorum_plane=SimpleNamespace(forward=self._forward, image=SimpleNamespace(configs={})),
+            plane=SimpleNamespace(broker_id=1, configs=_Configs()),
+            tell=self.told.append,
+            delegation_tokens=object(),
+            random=None,
         )
         call = SimpleNamespace(broker=broker, ticket="ticket", version=version, client_id="me", session=session)
         route = QuorumRoutes(AUTHORIZED if authorized else ROUTES)[type(request).api or 0]
         self.route = route
-        assert route.handle(request, cast(Any, call)) is LATER
+        self.result = route.handle(request, cast(Any, call))
+        assert (self.result is LATER) is (self.envelope is not None)
 
     def _forward(self, envelope: EnvelopeRequest, done: Any, failed: Any) -> None:
         self.envelope, self.done, self.failed = envelope, done, failed
@@ -149,3 +173,50 @@ def test_what_is_passed_on_nowhere_is_the_same_as_everywhere() -> None:
     same = [api for api in SERVED_WITH_QUORUM if api not in FORWARDED and api not in (8, 9)]
     assert all(routes[api] is ROUTES[api] for api in same)
     assert (routes[8].first, routes[9].first) == (1, 1)
+
+
+def _settings(*changes: tuple[int, str, str, str]) -> IncrementalAlterConfigsRequest:
+    """Each: type of a resource, its name, a setting's name and value."""
+    resources = [
+        IncrementalAlterConfigsResource(
+            resource_type=of_type,
+            resource_name=name,
+            configs=[IncrementalAlterableConfig(name=key, config_operation=0, value=value)],
+        )
+        for of_type, name, key, value in changes
+    ]
+    return IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+
+
+def _outcome(code: ErrorCode, of_type: int, name: str) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(error_code=code, error_message=None, resource_type=of_type, resource_name=name)
+
+
+def test_settings_of_a_broker_are_looked_at_before_the_rest_goes_to_the_controller() -> None:
+    """No controller knows what a broker takes: Apache's brokers check it, too."""
+    request = _settings(
+        (4, "1", "num.io.threads", "none"), (2, "t", "segment.bytes", "no"), (4, "2", "a", "b"), (4, "", "c", "d")
+    )
+    asked = Asked(request, 1)
+    frame = asked.envelope.request_data
+    start = skip_tags(frame, parse_request_header(frame)[4])
+    sent = IncrementalAlterConfigsRequest.decode(memoryview(frame), 1, start)
+    assert [(each.resource_type, each.resource_name) for each in sent.resources] == [(2, "t"), (4, "")]
+    done = [_outcome(ErrorCode.NONE, 4, ""), _outcome(ErrorCode.INVALID_CONFIG, 2, "t")]
+    response = asked.answer(IncrementalAlterConfigsResponse(responses=done))
+    assert [(each.resource_name, each.error_code) for each in response.responses] == [
+        ("1", ErrorCode.INVALID_CONFIG),
+        ("t", ErrorCode.INVALID_CONFIG),
+        ("2", ErrorCode.INVALID_REQUEST),
+        ("", ErrorCode.NONE),
+    ]
+    assert response.responses[2].error_message == "Unexpected broker id, expected 1, but received 2"
+
+
+def test_settings_of_a_broker_that_are_refused_alone_do_not_go_to_the_controller() -> None:
+    asked = Asked(_settings((4, "1", "num.io.threads", "none")), 1)
+    (outcome,) = cast(IncrementalAlterConfigsResponse, asked.result).responses
+    assert (outcome.error_code, outcome.error_message) == (
+        ErrorCode.INVALID_CONFIG,
+        "num.io.threads: allowed: a number",
+    )
