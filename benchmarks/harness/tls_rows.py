@@ -16,8 +16,10 @@ import ssl
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.harness.brokers import APACHES, HOST, Broker
 from benchmarks.harness.rows import (
@@ -47,7 +49,7 @@ from compat_tests.apache import free_port
 from tests.certificates import Authority
 
 TOPIC = "bench-tls"
-WARM, COUNTED = 4, 5  # turns of a round
+WARM, COUNTED = 4, 10  # turns of a round
 HANDSHAKES = 300
 START_S = 90.0
 SMALL_ANSWER, FETCHED = 64, 1 << 20  # bytes of a request or an answer without records; of one with
@@ -77,44 +79,42 @@ class Tls(Row):
         return self.scale.starts
 
     def measure_fresh(self, kind: str, fresh: Fresh) -> Measured:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             authority = Authority(Path(folder))
             plain, port = free_port(), free_port()
-            with fresh(kind, settings(kind, authority, port, plain)) as broker:
-                broker.port = port
-                broker.launch()
-                context = authority.context()
-                wait(broker, context)
-                measured, by_plain_text = self._measure(broker, context, plain)
-            if kind == APACHES:
-                return measured
-            return {**measured, **self._beside_a_loop(measured, by_plain_text, authority, context)}
+            broker = stack.enter_context(fresh(kind, settings(kind, authority, port, plain)))
+            broker.port = port
+            broker.launch()
+            context = authority.context()
+            wait(broker, context)
+            loops = ([], []) if kind == APACHES else [self._loops(stack, authority, each) for each in (context, None)]
+            by_tls, by_plain_text = self._measure(broker, context, plain, loops)
+            medians = {key: statistics.median(turn[key] for turn in by_tls) for key in by_tls[0]}
+            return {
+                **{key: value for key, value in medians.items() if not key.startswith("loop")},
+                "handshake": handshakes(broker, context),
+                **({} if kind == APACHES else _beside_a_loop(by_tls, by_plain_text, medians)),
+            }
 
-    def _beside_a_loop(
-        self, measured: Measured, by_plain_text: Measured, authority: Authority, context: ssl.SSLContext
-    ) -> Measured:
-        """What the broker took, in terms of the same bytes through the loop, which warms up, too."""
-        request, file = len(produce_frame(TOPIC, [batch(self.records, 1000)])), authority.broker.parent / "loop"
-        times = {}
-        for kind, of, mode, sizes in (
-            ("", "cpu", "in", (request, SMALL_ANSWER)),
-            ("fetch_", "fetch_cpu", "out", (SMALL_ANSWER, FETCHED)),
-        ):
-            count = self.scale.bytes_1k // WARM // max(sizes)
-            with (
-                Loop(mode, authority.broker, file, *sizes) as loop,
-                Loop(mode, None, file.with_suffix(".plain"), *sizes) as plain_loop,
-            ):
-                took = [(loop.run(context, count), plain_loop.run(None, count)) for _ in range(2 + COUNTED)]
-            by_tls, plain = (
-                statistics.median(each) / (count * max(sizes)) * GB for each in zip(*took[2:], strict=True)
-            )
-            times[f"{kind}times"] = measured[of] / by_tls
-            times[f"{kind}adds"] = (measured[of] - by_plain_text[of]) / (by_tls - plain)
-        return times
+    def _loops(self, stack: ExitStack, authority: Authority, context: ssl.SSLContext | None) -> Sequence[_Beside]:
+        """Two, by TLS or by plain text, of the same sizes as the load of a turn."""
+        request = len(produce_frame(TOPIC, [batch(self.records, 1000)]))
+        own, name = (None, "plain") if context is None else (authority.broker, "tls")
+        made = []
+        for of, mode, sizes in (("cpu", "in", (request, SMALL_ANSWER)), ("fetch_cpu", "out", (SMALL_ANSWER, FETCHED))):
+            loop = stack.enter_context(Loop(mode, own, authority.broker.parent / f"{mode}-{name}", *sizes))
+            made.append(_Beside(of, loop, context, self._bytes // max(sizes), max(sizes)))
+        return made
 
-    def _measure(self, broker: Broker, context: ssl.SSLContext, plain: int) -> tuple[Measured, Measured]:
-        """By TLS, and by plain text at this port."""
+    @property
+    def _bytes(self) -> int:
+        """Of a turn."""
+        return self.scale.bytes_1k // 2 // WARM
+
+    def _measure(
+        self, broker: Broker, context: ssl.SSLContext, plain: int, loops: Sequence[Sequence[_Beside]]
+    ) -> tuple[list[Measured], list[Measured]]:
+        """Turns by TLS, and by plain text at this port. loops: beside both."""
         data = batch(self.records, 1000)
         with ExitStack() as connections:
             loads = []
@@ -131,18 +131,17 @@ class Tls(Row):
                 )
                 for producing, fetching in zip(loads[:2], loads[2:], strict=True)
             ]
-            count = self.scale.bytes_1k // WARM // len(data)
-            turns: list[list[Measured]] = [[], []]
+            turns: tuple[list[Measured], list[Measured]] = ([], [])
             for turn in range(2 * (WARM + COUNTED)):
                 producer, consumer = ends[turn % 2]
                 consumer.offset = max(each.offset for _, each in ends)
-                turns[turn % 2].append(self._turn(broker, producer, consumer, count, len(data)))
-        by_tls, by_plain_text = (
-            {key: statistics.median(turn[key] for turn in each[WARM:]) for key in each[0]} for each in turns
-        )
-        return {**by_tls, "handshake": handshakes(broker, context)}, by_plain_text
+                turns[turn % 2].append(
+                    self._turn(broker, producer, consumer, len(data)) | dict(map(_took, loops[turn % 2]))
+                )
+        return turns[0][WARM:], turns[1][WARM:]
 
-    def _turn(self, broker: Broker, producer: Producer, consumer: Consumer, count: int, size: int) -> Measured:
+    def _turn(self, broker: Broker, producer: Producer, consumer: Consumer, size: int) -> Measured:
+        count = self._bytes // size
         before = broker.cpu_s()
         seconds = producer.run(count)
         between = broker.cpu_s()
@@ -155,6 +154,36 @@ class Tls(Row):
             "fetch_cpu": (after - between) / got * GB,
             "fetch_rate": got / took / MB,
         }
+
+
+class _Beside(NamedTuple):
+    """A loop beside one of the broker's figures (of), and what it is asked in a turn: so many requests of a size."""
+
+    of: str
+    loop: Loop
+    context: ssl.SSLContext | None
+    count: int
+    size: int
+
+
+def _took(beside: _Beside) -> tuple[str, float]:
+    """Seconds of the processor for a GB, as a figure of the turn."""
+    return f"loop_{beside.of}", beside.loop.run(beside.context, beside.count) / (beside.count * beside.size) * GB
+
+
+def _beside_a_loop(by_tls: Sequence[Measured], by_plain_text: Sequence[Measured], medians: Measured) -> Measured:
+    """What TLS adds to the broker in terms of what it adds to the loop, of turns next to each other; and the whole."""
+
+    def added(key: str) -> float:
+        return statistics.median(one[key] - other[key] for one, other in zip(by_tls, by_plain_text, strict=True))
+
+    return {
+        **{f"{name}adds": added(key) / added(f"loop_{key}") for name, key in (("", "cpu"), ("fetch_", "fetch_cpu"))},
+        **{
+            f"{name}times": medians[key] / medians[f"loop_{key}"]
+            for name, key in (("", "cpu"), ("fetch_", "fetch_cpu"))
+        },
+    }
 
 
 def settings(kind: str, authority: Authority, port: int, plain: int | None = None) -> dict[str, str]:
