@@ -50,8 +50,8 @@ class SslTransport:
     sends_files = False
     buffers_input = True
 
-    __slots__ = ("_ended", "_incoming", "_object", "_outgoing", "_scratch", "_shaken", "_socket", "_taken", "_unsent",
-                 "_useful", "_useless", "is_shaken")  # fmt: skip
+    __slots__ = ("_ended", "_incoming", "_is_dry", "_object", "_outgoing", "_scratch", "_shaken", "_socket", "_taken",
+                 "_unsent", "_useful", "_useless", "is_shaken")  # fmt: skip
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class SslTransport:
         self._ended = ended
         self._unsent = memoryview(b"")  # enciphered
         self._taken = 0  # bytes of the owner's that stand for the end of that, and are offered again
+        self._is_dry = False  # nothing can be made of what has come before more does
         self._useful = 0  # bytes of data that have come
         self._useless = 0  # bytes in which there was none, since then
         self.is_shaken = False
@@ -81,8 +82,8 @@ class SslTransport:
     # -- in
 
     def has_bytes_buffered(self) -> bool:
-        """Whether a record, or a part of one, has come and was not read."""
-        return self._incoming.pending > 0 or self._object.pending() > 0
+        """Whether something has come that was not looked at; a part of a record that was is nothing yet."""
+        return not self._is_dry and (self._incoming.pending > 0 or self._object.pending() > 0)
 
     def recv_into(self, buffer: memoryview, /) -> int:
         """As much as is there, of as many records as fit."""
@@ -121,6 +122,7 @@ class SslTransport:
                 if not self._incoming.pending and not self._object.pending():
                     break
         except ssl.SSLWantReadError:
+            self._is_dry = True
             return size or None
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             return size
@@ -137,6 +139,7 @@ class SslTransport:
         size = self._socket.recv_into(scratch if most >= SCRATCH_BYTES else scratch[:most])
         if size:
             self._incoming.write(scratch[:size])
+            self._is_dry = False
         return size > 0
 
     # -- out
