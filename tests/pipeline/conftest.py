@@ -55,6 +55,7 @@ def spark() -> Iterator[Any]:
         "spark.ui.showConsoleProgress": "false",
         # of a handful of rows: compiling Java for each query, and planning it again while it runs, takes longer
         "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
         "spark.jars": (files := _jars()),
         **jars.of_formats(files),
