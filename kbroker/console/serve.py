@@ -33,7 +33,7 @@ def hosts_for(host: str, names: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def security_of(settings: Mapping[str, str], *, users_log_in: bool = False) -> ClientSecurity:
-    """How to connect. users_log_in: whatever user the settings have is left out: each browser says its own.
+    """How to connect. users_log_in: the user of the settings is left out: each browser says its own.
 
     Raises: ValueError in one line.
     """
