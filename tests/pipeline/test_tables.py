@@ -19,15 +19,18 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
+from compat_tests import apicurio
 from compat_tests.waiting import eventually
 from kbroker.pipeline import archive, audit, compact_check, manifests, profile, replay, tables
 from kbroker.pipeline.archive import Kind
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.registry import Access, Registry
 from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import Cluster
 from protocol.records import Record
 from tests.pipeline.given import T0, fill, records
+from tests.pipeline.test_decoders import avro_bytes, framed, record
 
 ON_4_1 = pyspark.__version__.startswith("4.1.")
 
@@ -212,6 +215,46 @@ def test_a_schema_grows_and_what_is_there_stays(
     ]
     with pytest.raises(PipelineError, match="makes id a string, and it is a bigint"):
         archived(spark, source, topic, tmp_path, form, values="json", schema="id string")
+
+
+def test_a_registrys_columns_grow_while_a_topic_is_made_again_and_some_stamp_nanoseconds(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path, form: str
+) -> None:
+    from confluent_kafka.schema_registry import Schema
+
+    shapes = [record(n="long"), record(n="long", who="string")]
+    shapes[1]["fields"][1]["default"] = "-"
+    with apicurio.registry() as url:
+        registry = Registry(Access(url))
+        ids = [registry._client.register_schema(f"{topic}-value", Schema(json.dumps(each), "AVRO")) for each in shapes]
+
+        def put(schema: int, **more: str) -> None:
+            value = avro_bytes(shapes[schema], {"n": T0, **more})
+            stamped = [(T0, ids[schema]), (T0 * 10**6, ids[schema]), (T0, 9999)]
+            rows = [Record(at, ms, b"k", framed(number, value), ()) for at, (ms, number) in enumerate(stamped)]
+            fill(cluster, topic, [rows])
+
+        def taken() -> tuple[int, int]:
+            given = {"values": "registry", "registry": Registry(Access(url)), "recreated": "continue"}
+            found = archived(spark, source, topic, tmp_path, form, **given)
+            return found["records"], found["quarantined"]
+
+        put(0)
+        assert taken() == (3, 1)
+        put(1, who="x")
+        assert taken() == (3, 1)
+        cluster.remove([topic])
+        put(1, who="y")
+        assert taken() == (3, 1)
+    rows = by_delta_rs(tmp_path) if form == "delta" else by_pyiceberg(tmp_path)
+    rows.sort(key=lambda row: (row["generation"], row["offset"]))
+    assert [(row["generation"], row["offset"], row["timestampMs"], row["value_data"]["who"]) for row in rows] == [
+        (0, 0, T0, None), (0, 1, T0 * 10**6, None), (0, 3, T0, "x"), (0, 4, T0 * 10**6, "x"),
+        (1, 0, T0, "y"), (1, 1, T0 * 10**6, "y"),
+    ]  # fmt: skip
+    assert all((row["timestamp"] is None) == (row["timestampMs"] != T0) for row in rows)
+    assert {row["value_schema"] for row in rows} == {*ids}
+    assert archive.read(spark, str(tmp_path)).count() == 9
 
 
 def partitions_of(folder: Path) -> set[str]:
