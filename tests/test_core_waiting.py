@@ -52,6 +52,7 @@ class Parts:
     """A broker of which nothing is asked but what moved."""
 
     strict = False
+    plane = SimpleNamespace(controller=object())  # a broker alone, which may be its own controller
 
     def __init__(self) -> None:
         self.facts: deque[object] = deque()

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.storage import Storage
+from kbroker.runtime.platform import pid_namespace
 
 FOLDER = "_jobs"
 BEAT_S, LEASE_S = 5.0, 30.0
@@ -86,7 +87,7 @@ class Lease:
         return {
             "host": platform.node(),
             "process": os.getpid(),
-            "namespace": _namespace(),
+            "namespace": pid_namespace(),
             "began": self._began,
             "lease": self._token,
             "beats": self._beats,
@@ -141,7 +142,7 @@ def taken(store: Storage) -> str:
 
 def _is_dead(owner: dict[str, Any]) -> bool:
     """Whether its process is known to be gone: one of this machine, and of this container."""
-    mine = owner["host"] == platform.node() and owner["namespace"] == _namespace()
+    mine = owner["host"] == platform.node() and owner["namespace"] == pid_namespace()
     if not mine or os.name != "posix":
         return False
     if owner["process"] == os.getpid():
@@ -153,11 +154,3 @@ def _is_dead(owner: dict[str, Any]) -> bool:
     except PermissionError:
         return False
     return False
-
-
-def _namespace() -> int:
-    """What tells processes of one container from those of another, which may have the same numbers; 0 if unknown."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return 0

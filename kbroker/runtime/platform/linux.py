@@ -206,6 +206,14 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def pid_namespace() -> int:
+    """pid_namespaces(7)."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
 def mounts() -> str:
     """proc(5), mountinfo."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
