@@ -1,4 +1,4 @@
-"""What holds for all tests: how Hypothesis chooses its examples, and what the garbage collector looks at.
+"""What holds for all tests: how Hypothesis chooses its examples, what the garbage collector looks at, and logging.
 
 A check of a change must say the same thing twice, so examples are derived from the test itself and no deadline looks at
 a busy machine's clock. One thing is left that differs: Hypothesis also tries constants of our modules that are loaded,
@@ -9,8 +9,9 @@ explore with: `HYPOTHESIS_PROFILE=explore pytest tests`.
 from __future__ import annotations
 
 import gc
+import logging
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,3 +30,13 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def handlers_as_before() -> Iterator[None]:
+    """A start in this process sets logging up, on a standard error that ends with the test."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import sys
 from collections.abc import Iterator
 
@@ -12,16 +11,6 @@ import pytest
 from kbroker.cli import run
 from kbroker.testing import broker
 from tests.cli.asking import Ask, Captured
-
-
-@pytest.fixture(autouse=True)
-def handlers_as_before() -> Iterator[None]:
-    """A start in this process sets logging up, on a standard error that ends with the test."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture(scope="module")

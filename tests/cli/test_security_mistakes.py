@@ -7,8 +7,6 @@ no line.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,15 +20,6 @@ JAAS = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
 GSSAPI = "listener.name.sasl_plaintext.gssapi.sasl.jaas.config"
 BEARER = "listener.name.sasl_plaintext.oauthbearer."
 KEYS = "sasl.oauthbearer.jwks.endpoint.url"
-
-
-@pytest.fixture(autouse=True)
-def _own_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import socket
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -16,15 +14,6 @@ from kbroker.runtime.files import SystemDisk
 
 CLUSTER = "abcdefghijklmnopqrstuv"
 OTHER_CLUSTER = "zzcdefghijklmnopqrstuv"
-
-
-@pytest.fixture(autouse=True)
-def _own_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, **settings: str) -> str:
