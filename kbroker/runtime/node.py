@@ -43,7 +43,6 @@ from kbroker.config import (
 )
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.config.listeners import Listener
-from kbroker.config.quorum import QuorumSettings, quorum_settings
 from kbroker.config.settings import INT_MAX
 from kbroker.core import Core
 from kbroker.log.checkpoints import format_uuid
@@ -69,6 +68,7 @@ from kbroker.usage import UsageError
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
+    from kbroker.config.quorum import QuorumSettings
     from kbroker.runtime.cluster_id_lookup import ClusterIdLookup
     from kbroker.runtime.monitoring import Monitoring
     from kbroker.runtime.peers import SocketPeers
@@ -152,7 +152,7 @@ class Node:
         self._is_in_cluster = is_on_zookeeper or _is_member(static)
         self.layers = BrokerLayers(static=static, alone={} if self._is_in_cluster else ONE_BROKER)
         self.config: BrokerConfig = resolve_broker(self.layers)
-        self._quorum = quorum_settings(self.config)
+        self._quorum = _quorum_settings(self.config)
         self.listeners = resolve_listeners(self.config)
         self._limits_of_listeners = limits_of_listeners(self.layers, self.listeners)
         self._sasl = [each.name for each in self.listeners.bound if each.protocol.startswith("SASL_")]
@@ -750,6 +750,14 @@ def _is_member(static: dict[str, Given]) -> bool:
     """Whether a broker is to be a member of a quorum's cluster, before it is known what is wrong with its settings."""
     roles = static.get("process.roles")
     return roles is not None and [each.strip() for each in roles.text.split(",")] == ["broker"]
+
+
+def _quorum_settings(config: BrokerConfig) -> QuorumSettings | None:
+    if not config.process_roles:
+        return None
+    from kbroker.config.quorum import quorum_settings  # most brokers have no roles
+
+    return quorum_settings(config)
 
 
 def _ignore(event: object) -> None:
