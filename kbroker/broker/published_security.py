@@ -27,7 +27,7 @@ class PublishedRules(RulesAuthorizer):
     """The rules of the metadata log."""
 
     def publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Rules have come, or gone: those of their patterns are put together anew from all there are."""
+        """Rules have come, or gone: those of their patterns are put together again from all there are."""
         changed = {_pattern(record) for record in delta.acls.values() if record is not None}
         changed |= {_pattern(image.acls[each]) for each in delta.acls if each in image.acls}
         if not changed:

@@ -1,9 +1,9 @@
 """What this broker asks of the leader of its quorum: in its own name, or for a client in an Envelope (KIP-590).
 
-A part of a broker whose cluster has a quorum. A request waits while no leader is known, and is asked again, of whoever
-leads by then, when there is no answer, or the answer is that another one leads; until its time is up. So a controller
-may be asked twice, as Kafka's brokers do: who makes a topic twice is told that it is there. In-sync sets have a sender
-of their own (`alter_partition.py`), and so has the life of the broker.
+A part of a broker whose cluster has a quorum. A request waits while no leader is known. It is asked again, of the
+leader of that time, when there is no answer, or the answer is that another one leads; until its time is up. So a
+controller may be asked twice, as Kafka's brokers do: who makes a topic twice is told that it is there. In-sync sets
+have a sender of their own (`alter_partition.py`), and so has the life of the broker.
 
 Source: NodeToControllerChannelManagerImpl of Apache Kafka 4.3, by behaviour.
 """

@@ -323,8 +323,8 @@ class MetadataLog:
             values = {"clusterId": "", "leaderId": leader_id, "leaderEpoch": epoch, "votedId": -1, "appliedOffset": 0,
                       "currentVoters": [], "data_version": 0}  # fmt: skip
         else:
-            nobody = format_uuid(ZERO_UUID)
-            values = {"leaderId": leader_id, "leaderEpoch": epoch, "votedId": -1, "votedDirectoryId": nobody,
+            no_one = format_uuid(ZERO_UUID)
+            values = {"leaderId": leader_id, "leaderEpoch": epoch, "votedId": -1, "votedDirectoryId": no_one,
                       "data_version": 1}  # fmt: skip
         return WriteState(self._disk, self.path, json.dumps(values, separators=(",", ":")))
 
