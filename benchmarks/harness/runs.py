@@ -111,7 +111,7 @@ def _is_optimised(run: Run) -> bool:
 def full_table(rows: Sequence[type[Row]], runs: Sequence[Run]) -> str:
     """Every measure that a run has: medians of the runs' medians, ratios run by run, verdicts; a row's title once.
 
-    Below it the budgets that no run is about.
+    Below it the rows whose budgets no run is about.
     """
     headings = ("row", "measure", "kbroker", "Apache", "floor", "ratio", "budget", "verdict")
     found = measures(rows, runs)
@@ -136,13 +136,9 @@ def full_table(rows: Sequence[type[Row]], runs: Sequence[Run]) -> str:
 
 
 def _open(found: Sequence[Measure]) -> list[str]:
-    """The budgets without a figure, a line for each row of the bench."""
-    budgets: dict[str, list[str]] = {}
-    for each in found:
-        if each.metric.budget and not each.there:
-            budgets.setdefault(each.row.title, []).append(f"{each.metric.title} {each.metric.budget.strip()}")
-    lines = [f"- {title}: {'; '.join(those)}" for title, those in budgets.items()]
-    return ["\n".join(["Without a figure, with their budgets:", *lines])] if lines else []
+    """The rows with a budget and no figure."""
+    titles = dict.fromkeys(f"- {each.row.title}" for each in found if each.metric.budget and not each.there)
+    return ["\n".join(["Rows whose budgets have no figure yet:", *titles])] if titles else []
 
 
 def _about(runs: Sequence[Run]) -> str:
