@@ -159,11 +159,11 @@ class Life:
         self._is_asking = True
         self._requester.ask(
             self,
-            leader.controller.node_id,
+            leader.node_id,
             LIFE,
             request,
             request,
-            endpoint=self._observer.endpoint(leader.controller),
+            endpoint=leader.endpoint,
             version=versions,
             timeout_ms=self._configs.broker.broker_session_timeout_ms // SESSION_SHARE,
         )

@@ -24,6 +24,7 @@ from kbroker.quorum.snapshots import SnapshotHead, snapshot_batches
 from protocol.message import DecodeError
 from protocol.messages.metadata_records import decode_record
 from protocol.messages.quorum import KRaftVersionRecord, VotersRecord
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -44,6 +45,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker.quorum")
 
 CLEAN_EVERY_MS = 60_000
+
+
+class ActiveController(NamedTuple):
+    """The leader of the quorum, as far as this broker knows, and where it is asked."""
+
+    node_id: int
+    endpoint: Endpoint
 
 
 class Observer:
@@ -94,17 +102,12 @@ class Observer:
         return {LogDirectoryFailed: self._directory_failed}
 
     @property
-    def leader(self) -> Leader | None:
+    def leader(self) -> ActiveController | None:
         """The quorum's leader, to be asked as the controller; None while it is not known."""
-        return self._quorum.leader
+        known = self._quorum.leader
+        return None if known is None else ActiveController(known.controller.node_id, self._endpoint(known.controller))
 
-    @property
-    def high_watermark(self) -> int:
-        """Below it all is committed, as far as this broker knows; -1 unknown."""
-        return self._quorum.high_watermark
-
-    def endpoint(self, controller: Controller) -> Endpoint:
-        """Where a controller is asked."""
+    def _endpoint(self, controller: Controller) -> Endpoint:
         settings = self._settings
         return Endpoint(settings.listener, settings.security_protocol, controller.host, controller.port)
 
@@ -148,7 +151,7 @@ class Observer:
             QUORUM,
             found.request,
             controller,
-            endpoint=self.endpoint(controller),
+            endpoint=self._endpoint(controller),
             version=found.versions,
             timeout_ms=config.controller_quorum_request_timeout_ms + MAX_WAIT_MS,
         )

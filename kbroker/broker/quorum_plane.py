@@ -23,7 +23,7 @@ from kbroker.broker.metadata_publisher import requests_of
 from kbroker.broker.observer import Observer
 from kbroker.broker.producer_id_blocks import ProducerIds
 from kbroker.broker.published_settings import PublishedSettings
-from kbroker.broker.to_controller import Leader, ToController
+from kbroker.broker.to_controller import ToController
 from kbroker.controller.admin import Pending, as_made, creatable
 from kbroker.controller.events import ControlAnswer
 from kbroker.log.facts import LogDirectoryFailed, LogMoved, LogTruncated
@@ -272,9 +272,9 @@ class QuorumPlane:
         leader = self.observer.leader
         if leader is None:
             return False
-        endpoint = self.observer.endpoint(leader.controller)
-        node_id = leader.controller.node_id
-        return self._requester.ask(asker, node_id, TO_CONTROLLER, request, token, endpoint=endpoint, version=version)
+        return self._requester.ask(
+            asker, leader.node_id, TO_CONTROLLER, request, token, endpoint=leader.endpoint, version=version
+        )
 
     # -- facts
 
@@ -483,9 +483,4 @@ def quorum_plane(quorum: Quorum, basis: Basis, give: Callable[[Job, Owner], None
         previous_epoch,
     )
     life = Life(identity, observer, requester, configs, scheduler, tell)
-
-    def leader() -> Leader | None:
-        known = observer.leader
-        return None if known is None else Leader(known.controller.node_id, observer.endpoint(known.controller))
-
-    return QuorumPlane(basis, observer, life, ToController(requester, leader, clock, scheduler))
+    return QuorumPlane(basis, observer, life, ToController(requester, lambda: observer.leader, clock, scheduler))

@@ -23,21 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kbroker.broker.facts import Handler
+    from kbroker.broker.observer import ActiveController
     from kbroker.metadata.requester import Asked, Requester
-    from kbroker.ports import Clock, Endpoint, PeerEvent, Versions
+    from kbroker.ports import Clock, PeerEvent, Versions
     from kbroker.timing import Scheduler
     from protocol.message import Message
 
 log = logging.getLogger("kbroker.cluster")
 
 RETRY_MS = 100  # as retry.backoff.ms of Kafka's clients
-
-
-class Leader(NamedTuple):
-    """The controller that leads the quorum, as far as this broker knows, and where it listens."""
-
-    node_id: int
-    endpoint: Endpoint
 
 
 class _Waiting(NamedTuple):
@@ -54,7 +48,7 @@ class ToController:
     """Requests on their way. leader: looks up who is asked."""
 
     def __init__(
-        self, requester: Requester, leader: Callable[[], Leader | None], clock: Clock, scheduler: Scheduler
+        self, requester: Requester, leader: Callable[[], ActiveController | None], clock: Clock, scheduler: Scheduler
     ) -> None:
         self._requester = requester
         self._leader = leader

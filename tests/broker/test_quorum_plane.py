@@ -111,7 +111,7 @@ class Member:
             unassigned=lambda topic_id, index: None, start=lambda endpoints, now_ms: self.said.append("start"),
         )  # fmt: skip
         self.observer: Any = SimpleNamespace(
-            fatal="", wants_snapshot=False, leader=None, endpoint=lambda controller: controller,
+            fatal="", wants_snapshot=False, leader=None,
             start=lambda now_ms: self.said.append("follow"),
             take_snapshot=lambda values, fact: self.said.append("write"),
         )  # fmt: skip
@@ -413,7 +413,7 @@ def test_producer_ids_come_from_the_controllers_in_blocks(member: Member) -> Non
 def test_in_sync_sets_are_asked_of_the_quorums_leader(member: Member) -> None:
     request = AlterPartitionRequest(broker_id=ME, broker_epoch=EPOCH, topics=[])
     nobody = member.plane.alter_partition(cast(Any, None), request, 3, None, lambda response: None)
-    member.observer.leader = SimpleNamespace(controller=SimpleNamespace(node_id=100))
+    member.observer.leader = SimpleNamespace(node_id=100, endpoint=None)
     known = member.plane.alter_partition(cast(Any, None), request, 3, None, lambda response: None)
     assert (nobody, known, member.sent) == (False, True, [(100, TO_CONTROLLER, request)])
 

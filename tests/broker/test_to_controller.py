@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from kbroker.broker.to_controller import RETRY_MS, Leader, ToController
+from kbroker.broker.observer import ActiveController
+from kbroker.broker.to_controller import RETRY_MS, ToController
 from kbroker.config.limits import REQUESTS_TO_CONTROLLER
 from kbroker.metadata.store import Endpoint
 from kbroker.ports import TO_CONTROLLER, PeerAnswer, PeerFault, PeerFaultKind
@@ -18,14 +19,14 @@ from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.control import AllocateProducerIdsResponse, EnvelopeRequest, EnvelopeResponse
 
-FIRST, SECOND = (Leader(each, Endpoint("CONTROLLER", 0, f"c{each}", 9093)) for each in (100, 101))
+FIRST, SECOND = (ActiveController(each, Endpoint("CONTROLLER", 0, f"c{each}", 9093)) for each in (100, 101))
 PATIENCE_MS = 1000
 
 
 class Line:
     """What was asked of which controller; the test answers. outcomes: what became of requests, in order."""
 
-    def __init__(self, leader: Leader | None = FIRST) -> None:
+    def __init__(self, leader: ActiveController | None = FIRST) -> None:
         self.clock = SimClock()
         self.scheduler = Scheduler(self.clock.now_ms())
         self.leader = leader
