@@ -2,8 +2,7 @@
 
 The controllers finalize a level (FeatureLevelRecord) once all members have said, by registering, that they know it;
 from then on records and requests are written as that level has them. Asked by the image and its snapshots for versions
-of records, by registration for the range that this broker knows, by fetchers for versions of requests. It decides
-nothing about when a level changes.
+of records, by registration for the range that this broker knows. It decides nothing about when a level changes.
 
 Source: KIP-778, KIP-1022; `kafka-features.sh version-mapping` of Apache Kafka 4.4 lists the same levels.
 """
@@ -43,7 +42,6 @@ LEVELS: dict[int, str] = {
 }
 """Names by level: those that Apache Kafka 3.9 to 4.4 finalize."""
 LOWEST, HIGHEST = min(LEVELS), max(LEVELS)
-CIDR_ACLS = 32
 
 # (level, version) of records that have more than one, the newest first; the rest is always written in version 0
 _RECORD_VERSIONS: dict[type[Message], tuple[tuple[int, int], ...]] = {
@@ -75,18 +73,6 @@ def record_version(record: type[Message], level: int) -> int:
         if level >= since:
             return version
     return 0
-
-
-def fetch_version(level: int) -> int:
-    """The version of Fetch that followers send at this level."""
-    return 18 if level >= 27 else 17
-
-
-def list_offsets_version(level: int) -> int:
-    """The version of ListOffsets that followers send at this level."""
-    if level >= 29:
-        return 11
-    return 10 if level >= 25 else 9
 
 
 def supported_features() -> tuple[SupportedFeature, ...]:

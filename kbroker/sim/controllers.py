@@ -20,7 +20,6 @@ from protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
-    NoOpRecord,
     RegisterBrokerRecord,
 )
 from protocol.messages.quorum import (
@@ -158,10 +157,6 @@ class Controllers(Quorum):
             return False
         leader.append(records)
         return True
-
-    def no_op(self) -> None:
-        """As controllers write when nothing happens."""
-        self.write([(NoOpRecord(), 0)])
 
     # -- what brokers ask
 

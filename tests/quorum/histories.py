@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from kbroker.quorum.image import MetadataImage, Topic
-from kbroker.quorum.metadata_version import CIDR_ACLS, HIGHEST, METADATA_VERSION, record_version
+from kbroker.quorum.metadata_version import HIGHEST, METADATA_VERSION, record_version
 from protocol.message import Message
 from protocol.messages.metadata_records import (
     AbortTransactionRecord,
@@ -43,6 +43,7 @@ from protocol.messages.metadata_records import (
 )
 
 BROKERS = (1, 2, 3, 4)
+CIDR_ACLS = 32  # 4.4-IV1: from then on hosts of access rules may be networks
 
 
 class History:
