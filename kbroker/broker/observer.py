@@ -202,10 +202,9 @@ class Observer:
         if known != self._written and not self._is_writing:
             self._is_writing, self._written = True, known
             job = self._quorum.metadata_log.write_state(*known[0], kraft_version=known[1])
-            self._give(job, _WrittenState(self))
+            self._give(job, _Then(self._state_written))
 
-    def state_written(self, error: OSError | None) -> None:
-        """`quorum-state` is written."""
+    def _state_written(self, job: Job, error: OSError | None, now_ms: int) -> None:
         self._is_writing = False
         if error is None:
             self._write_state()
@@ -336,31 +335,14 @@ class Observer:
             self._disk_failed(error)
             return
         log.info("snapshot %s of the metadata log is taken: %d bytes", partial.id, partial.size)
-        self._give(partial.install(), _TakenSnapshot(self))
+        self._give(partial.install(), _Then(self._snapshot_taken))
 
-    def snapshot_taken(self, job: Job, error: OSError | None, now_ms: int) -> None:
-        """It is durable."""
+    def _snapshot_taken(self, job: Job, error: OSError | None, now_ms: int) -> None:
         self._is_taking_snapshot = False
         self.finished(job, error, now_ms)
 
 
-class _TakenSnapshot:
-    """Who hears that a snapshot of this broker's own is durable."""
+class _Then(NamedTuple):
+    """Who hears of the end of a job that is not the log's: see `jobs.Owner`."""
 
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
-    def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
-        """See above."""
-        self._observer.snapshot_taken(job, error, now_ms)
-
-
-class _WrittenState:
-    """Who hears that `quorum-state` is written."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
-    def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
-        """See above."""
-        self._observer.state_written(error)
+    finished: Callable[[Job, OSError | None, int], None]

@@ -67,6 +67,11 @@ class Controller(NamedTuple):
     host: str
     port: int
 
+    @property
+    def address(self) -> Address:
+        """Host and port."""
+        return self.host, self.port
+
     def __str__(self) -> str:
         return f"{self.host}:{self.port}" if self.node_id < 0 else f"{self.node_id} at {self.host}:{self.port}"
 
@@ -152,9 +157,9 @@ class QuorumObserver:
 
     def rests_until_ms(self) -> int:
         """When there is a controller again that may be asked."""
-        addresses = {(each.host, each.port) for each in self._servers}
+        addresses = {each.address for each in self._servers}
         if self._leader is not None:
-            addresses.add((self._leader.host, self._leader.port))
+            addresses.add(self._leader.address)
         return min(self._rests_until_ms.get(each, 0) for each in addresses)
 
     def _controller(self, config: BrokerConfig, now_ms: int) -> Controller | None:
@@ -166,7 +171,7 @@ class QuorumObserver:
         return ready[self._random.below(len(ready))] if ready else None
 
     def _rests(self, controller: Controller, now_ms: int) -> bool:
-        return self._rests_until_ms.get((controller.host, controller.port), 0) > now_ms
+        return self._rests_until_ms.get(controller.address, 0) > now_ms
 
     def _fetch_request(self, config: BrokerConfig) -> FetchRequest:
         found = self.metadata_log
@@ -208,7 +213,7 @@ class QuorumObserver:
 
     def failed(self, controller: Controller, config: BrokerConfig, now_ms: int) -> None:
         """A controller has not answered, or cannot just now: it rests, longer each time, and others are asked."""
-        address = (controller.host, controller.port)
+        address = controller.address
         failures = self._failures[address] = self._failures.get(address, 0) + 1
         backoff_ms = config.controller_quorum_retry_backoff_ms << min(failures - 1, 10)
         self._rests_until_ms[address] = now_ms + min(max(backoff_ms, 1), MOST_BACKOFF_MS)
@@ -216,12 +221,12 @@ class QuorumObserver:
     def is_strange(self, controller: Controller, config: BrokerConfig, now_ms: int) -> None:
         """A controller is of another cluster. An address may be out of date; if all are, the node ends."""
         why = f"controller {controller} is of another cluster than {self._cluster_id}, which meta.properties names"
-        address = (controller.host, controller.port)
+        address = controller.address
         if address not in self._strangers:
             self._strangers.add(address)
             log.error("%s", why)
         self.failed(controller, config, now_ms)
-        if self._leader is not None and (self._leader.host, self._leader.port) == address:
+        if self._leader is not None and self._leader.address == address:
             self._leader = None
         if self._leader is None and self._strangers.issuperset(self._settings.servers):
             self.fault = why
@@ -275,7 +280,7 @@ class QuorumObserver:
         """Take note of who leads; whether the answer is the leader's of the epoch that was asked for."""
         self.learn((each.node_id, (each.host, each.port)) for each in endpoints)
         if error is ErrorCode.NONE and leader_id >= 0 and leader_id not in self._known:
-            self._known[leader_id] = (controller.host, controller.port)  # the leader alone answers so
+            self._known[leader_id] = controller.address  # the leader alone answers so
         if epoch < self.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
             self.failed(controller, config, now_ms)  # it is behind, and will know more soon
             return False
@@ -315,7 +320,7 @@ class QuorumObserver:
         leader = self._leader
         if leader is None or self._rests(leader, now_ms):
             return False
-        return (leader.host, leader.port) != (controller.host, controller.port)
+        return leader.address != controller.address
 
     def _attach(self, epoch: int, leader_id: int, now_ms: int) -> None:
         """This one leads in this epoch; -1: it is not known yet who does."""
@@ -329,7 +334,7 @@ class QuorumObserver:
         self._leader, self.heard_ms = self._leader if found == self._leader else found, now_ms
 
     def _answers(self, controller: Controller, now_ms: int) -> None:
-        address = (controller.host, controller.port)
+        address = controller.address
         self._strangers.discard(address)
         self._failures.pop(address, None)
         self._rests_until_ms.pop(address, None)
