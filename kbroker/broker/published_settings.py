@@ -23,13 +23,10 @@ from kbroker.metadata.entities import DEFAULT_ENTITY, GROUPS, desanitized, sanit
 from kbroker.quorum.image import BROKER, TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from kbroker.broker.facts import Tell
     from kbroker.metadata.configs import Configs
     from kbroker.quorum.image import MetadataDelta, MetadataImage, QuotaEntity, Resource
     from kbroker.replica import ReplicaManager
-    from protocol.messages.metadata_records import UserScramCredentialRecord
 
 GROUP = 32
 ALL = ""
@@ -49,15 +46,11 @@ class PublishedSettings(AppliedConfigs):
         """Apply what has changed."""
         for resource in delta.configs:
             self._set(resource, image)
-        paths = dict.fromkeys(path for entity in delta.client_quotas if (path := path_of(entity)))
-        paths |= dict.fromkeys(path_of(((USER, user),)) for _, user in delta.scram)
-        if not paths:
-            return
-        quotas = {path_of(entity): values for entity, values in image.client_quotas.items()}
-        credentials = _by_user(image)
-        for path in paths:
-            values = {key: str(value) for key, value in quotas.get(path, {}).items()}
-            self.set_entity(path, values | credentials.get(path, {}))
+        entities = dict.fromkeys(delta.client_quotas) | dict.fromkeys(((USER, user),) for _, user in delta.scram)
+        for entity in entities:
+            if path := path_of(entity):
+                values = {key: str(value) for key, value in image.client_quotas.get(entity, {}).items()}
+                self.set_entity(path, values | _credentials(image, entity))
 
     def _set(self, resource: Resource, image: MetadataImage) -> None:
         of_type, name = resource
@@ -89,21 +82,19 @@ def path_of(entity: QuotaEntity) -> str:
     return ""
 
 
-def _by_user(image: MetadataImage) -> dict[str, dict[str, str]]:
-    """Credentials of users as settings, by path."""
-    found: dict[str, dict[str, str]] = {}
-    for mechanism, text, user in _credentials(image.scram):
-        found.setdefault(path_of(((USER, user),)), {})[mechanism] = text
-    return found
+def _credentials(image: MetadataImage, entity: QuotaEntity) -> dict[str, str]:
+    """What an entity logs in by, if it is one user, as settings by mechanism."""
+    (of_type, user), *others = entity
+    if of_type != USER or user is None or others:
+        return {}
+    kept = {text: image.scram[number, user] for number, text in MECHANISMS.items() if (number, user) in image.scram}
+    if not kept:
+        return {}
+    from kbroker.security.scram import Credential, write_credential  # only a cluster with such users loads it
 
-
-def _credentials(scram: Mapping[tuple[int, str], UserScramCredentialRecord]) -> Iterator[tuple[str, str, str]]:
-    """Mechanism, setting, user."""
-    if not scram:
-        return
-    from kbroker.security.scram import Credential, write_credential  # only who has users loads it
-
-    for (number, user), record in scram.items():
-        if number in MECHANISMS:
-            kept = Credential(bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations)
-            yield MECHANISMS[number], write_credential(kept), user
+    return {
+        mechanism: write_credential(
+            Credential(bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations)
+        )
+        for mechanism, record in kept.items()
+    }
