@@ -26,8 +26,10 @@ from kbroker.broker.facts import Reply, Touched
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.controller.events import ControlAnswer
 from kbroker.log.errors import OutOfDescriptorsError
+from kbroker.log.facts import LogTruncated
 from kbroker.metadata.cache import CLUSTER_TOLD, MetadataCache
 from kbroker.metadata.configs import Configs
+from kbroker.replica.facts import RoleChanged
 from kbroker.replica.partition import LeaderState
 from kbroker.timing import Steps as Slices
 from protocol.errors import ErrorCode, KafkaError
@@ -48,7 +50,7 @@ from protocol.messages.control import (
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.broker.facts import Tell, Ticket
+    from kbroker.broker.facts import Handler, Tell, Ticket
     from kbroker.ports import Clock
     from kbroker.replica import ReplicaManager
     from kbroker.timing import Scheduler
@@ -143,6 +145,15 @@ class ControllerRequestQueue:
     def is_waiting_for_descriptors(self) -> bool:
         """Whether a request has got no further for want of them."""
         return self._retry_at.pending
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """What a request that waits for a log waits for; both planes pass these facts on."""
+        return {
+            LogTruncated: lambda fact, now_ms: self.log_settled(),
+            RoleChanged: lambda fact, now_ms: self.log_settled(),  # perhaps it has no log any more
+            CutsEnded: lambda fact, now_ms: self.resume(),
+        }
 
     def log_settled(self) -> None:
         """A log has been cut, or is gone: once all parts have heard of it, the queue goes on."""

@@ -75,11 +75,6 @@ class Life:
         """Why the broker cannot go on, else empty."""
         return "" if self._life is None else self._life.fault
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more can be handed over, after `leave`."""
-        return self._life is None or self._life.is_over
-
     # -- what happens
 
     def start(self, endpoints: Iterable[Endpoint], now_ms: int) -> None:
@@ -88,7 +83,7 @@ class Life:
         self._life = BrokerLife(self._identity, endpoints, self._configs.broker, now_ms)
         self._go_on(now_ms)
 
-    def published(self, offset: int, now_ms: int) -> None:
+    def published(self, offset: int) -> None:
         """Records up to this one are applied, and what follows from them is done."""
         if self._life is not None:
             self._life.metadata_offset = offset

@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.broker.control_plane import UNCOUNTED, Counted
-from kbroker.broker.controller_requests import ControllerRequestQueue, CutsEnded, OwnRequest
+from kbroker.broker.controller_requests import ControllerRequestQueue, OwnRequest
 from kbroker.broker.facts import EndpointsChanged, Leave, Touched
 from kbroker.broker.life import Life
 from kbroker.broker.metadata_publisher import requests_of
@@ -26,7 +26,7 @@ from kbroker.broker.published_settings import PublishedSettings
 from kbroker.broker.to_controller import ToController
 from kbroker.controller.admin import Pending, as_made, creatable
 from kbroker.controller.events import ControlAnswer
-from kbroker.log.facts import LogDirectoryFailed, LogMoved, LogTruncated
+from kbroker.log.facts import LogDirectoryFailed, LogMoved
 from kbroker.metadata.features import Features, unsupported
 from kbroker.metadata.requester import VERSIONS
 from kbroker.metadata.store import BrokerInfo, Endpoint
@@ -37,7 +37,6 @@ from kbroker.quorum.life import Identity
 from kbroker.quorum.metadata_version import supported_features
 from kbroker.quorum.observer import QuorumObserver
 from kbroker.quorum.snapshots import image_values
-from kbroker.replica.facts import RoleChanged
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.control import (
     AllocateProducerIdsRequest,
@@ -93,33 +92,33 @@ class QuorumPlane:
     is_over = True  # of a controlled shutdown: until one has begun
 
     def __init__(self, basis: Basis, observer: Observer, life: Life, to_controller: ToController) -> None:
-        broker_id, cluster_id, configs, replicas, logs, cache, requester, endpoints, clock, _, scheduler, tell = basis
-        assert cluster_id is not None, broker_id
-        self.broker_id = broker_id
-        self.cluster_id: str | None = cluster_id
-        self.configs = configs
-        self.cache = cache
+        assert basis.cluster_id is not None, basis.broker_id
+        requester, replicas = basis.requester, basis.replicas
+        self.broker_id = basis.broker_id
+        self.cluster_id: str | None = basis.cluster_id
+        self.configs = basis.configs
+        self.cache = basis.cache
         self.listener = requester.listener
         self.image = MetadataImage()
         self.observer = observer
         self.life = life
-        self.features = Features(tell=tell)
-        self.settings = PublishedSettings(broker_id, configs, replicas, tell)
+        self.features = Features(tell=basis.tell)
+        self.settings = PublishedSettings(basis.broker_id, basis.configs, replicas, basis.tell)
         self.publishers: list[Publisher] = [self.settings]
-        self.producer_ids = ProducerIds(self._claim_producer_ids, tell)
+        self.producer_ids = ProducerIds(self._claim_producer_ids, basis.tell)
         self.control_requests = ControllerRequestQueue(
-            broker_id, replicas, cache, configs, self._read_settings, scheduler, clock, tell
-        )
+            basis.broker_id, replicas, basis.cache, basis.configs, self._read_settings, basis.scheduler, basis.clock,
+            basis.tell,
+        )  # fmt: skip
         self.control_requests.heeds_partition_epochs = True
-        requester.cluster_id = cluster_id
-        replicas.is_known = cache.partition
+        requester.cluster_id = basis.cluster_id
+        replicas.is_known = basis.cache.partition
         replicas.rules.is_alive = self._may_be_in_sync
-        self._replicas = replicas
-        self._logs = logs
+        self._logs = basis.logs
         self._requester = requester
         self._to_controller = to_controller
-        self._endpoints = endpoints
-        self._tell = tell
+        self._endpoints = basis.endpoints
+        self._tell = basis.tell
         self._fatal = ""
         self._loading: MetadataImage | None = None  # of a snapshot that takes the place of all before it
         self._has_published = False
@@ -288,9 +287,7 @@ class QuorumPlane:
             ControlAnswer: self._done,
             LogDirectoryFailed: self._log_directory_failed,
             LogMoved: self._log_moved,
-            LogTruncated: lambda fact, now_ms: self.control_requests.log_settled(),
-            RoleChanged: lambda fact, now_ms: self.control_requests.log_settled(),
-            CutsEnded: lambda fact, now_ms: self.control_requests.resume(),
+            **self.control_requests.handlers,
             EndpointsChanged: self._advertise,
             Leave: self._leave,
             LeftCluster: self._left,
@@ -358,7 +355,7 @@ class QuorumPlane:
             delta = image.take_delta()
             self._publish(delta if image is before else differences(before, image), now_ms)
         else:
-            self.life.published(fact.offset, now_ms)
+            self.life.published(fact.offset)
             self._begin(now_ms)
         if self.observer.wants_snapshot and not image.in_transaction:
             self.observer.take_snapshot(image_values(image), fact)
@@ -385,7 +382,7 @@ class QuorumPlane:
             each.publish(self.image, delta)
         if not (is_first or delta.topics or delta.partitions or delta.brokers):
             if not self._obeyed:
-                self.life.published(self._offset, now_ms)
+                self.life.published(self._offset)
             return
         requests = requests_of(self.image, delta, self.broker_id, self._epoch, is_first=is_first)
         update = requests[-1]
@@ -439,7 +436,7 @@ class QuorumPlane:
             self._assign_directories(answer.request, now_ms)
         elif self._obeyed and answer.request is self._obeyed[0][0]:
             _, offset = self._obeyed.popleft()
-            self.life.published(offset, now_ms)
+            self.life.published(offset)
             self.life.ready_to_serve(now_ms)
 
     def _assign_directories(self, request: LeaderAndIsrRequest, now_ms: int) -> None:
@@ -468,10 +465,11 @@ class QuorumPlane:
 def quorum_plane(quorum: Quorum, basis: Basis, give: Callable[[Job, Owner], None]) -> QuorumPlane:
     """The plane with its parts. give: work for the disk, to the broker that is about to be there."""
     settings, metadata_log, directory_ids, incarnation_id, previous_epoch = quorum
-    broker_id, cluster_id, configs, _, logs, _, requester, _, clock, random, scheduler, tell = basis
+    broker_id, cluster_id, configs, requester = basis.broker_id, basis.cluster_id, basis.configs, basis.requester
+    clock, scheduler, tell = basis.clock, basis.scheduler, basis.tell
     assert cluster_id is not None, broker_id
     metadata_dir = metadata_log.path.rpartition("/")[0]
-    following = QuorumObserver(settings, cluster_id, directory_ids[metadata_dir], metadata_log, random)
+    following = QuorumObserver(settings, cluster_id, directory_ids[metadata_dir], metadata_log, basis.random)
     observer = Observer(following, settings, requester, configs, clock, scheduler, give, tell)
     identity = Identity(
         broker_id,
@@ -479,7 +477,7 @@ def quorum_plane(quorum: Quorum, basis: Basis, give: Callable[[Job, Owner], None
         incarnation_id,
         configs.broker.broker_rack,
         supported_features(),
-        tuple(directory_ids[each.path] for each in logs.directories if each.online),
+        tuple(directory_ids[each.path] for each in basis.logs.directories if each.online),
         previous_epoch,
     )
     life = Life(identity, observer, requester, configs, scheduler, tell)

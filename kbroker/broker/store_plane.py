@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kbroker.broker.config_changes import ConfigChanges
 from kbroker.broker.control_plane import UNCOUNTED, Counted
-from kbroker.broker.controller_requests import ControllerRequestQueue, CutsEnded, OwnRequest
+from kbroker.broker.controller_requests import ControllerRequestQueue, OwnRequest
 from kbroker.broker.facts import EndpointsChanged, SettingsChanged
 from kbroker.broker.producer_id_blocks import ProducerIdBlocks, ProducerIds
 from kbroker.controller import Admin, Controller
 from kbroker.controller.brokers import read_brokers
 from kbroker.controller.controller_channel import ControlRequestDue
 from kbroker.controller.events import AlterPartition, ControlAnswer, Registered, UncleanElectionsDue
-from kbroker.log.facts import LogDirectoryFailed, LogTruncated
+from kbroker.log.facts import LogDirectoryFailed
 from kbroker.metadata.features import SUPPORTED, FeatureNode, Features
 from kbroker.metadata.requester import VERSIONS
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps, StoreRefusedError
@@ -55,7 +55,6 @@ from kbroker.ports import (
     StoreAnswer,
     StoreFault,
 )
-from kbroker.replica.facts import RoleChanged
 from protocol.message import ZERO_UUID
 from protocol.messages.control import LeaderAndIsrRequest
 from protocol.namedtuple import NamedTuple
@@ -111,21 +110,21 @@ class StorePlane:
 
     def __init__(self, basis: Basis, store: MetadataStore) -> None:
         """The cluster's id is that of meta.properties, if it is known."""
-        broker_id, cluster_id, configs, replicas, logs, cache, requester, endpoints = basis[:8]
-        clock, random, scheduler, tell = basis[8:]
+        broker_id, configs, replicas, requester = basis.broker_id, basis.configs, basis.replicas, basis.requester
+        clock, random, scheduler, tell = basis.clock, basis.random, basis.scheduler, basis.tell
         self.broker_id = broker_id
         self.configs = configs
-        self.cluster_id = cluster_id
+        self.cluster_id = basis.cluster_id
         self.fatal = ""
         self._has_come_up = False  # was ready once, or has obeyed or refused its own controller's first LeaderAndIsr
-        self.cache = cache
+        self.cache = basis.cache
         replicas.is_known = self.cache.partition
         replicas.rules.is_alive = lambda broker_id: broker_id in self.cache.brokers
         self._store = store
         self._requester = requester
         self._clock = clock
         self._random = random
-        self._endpoints = self._registered_endpoints = endpoints
+        self._endpoints = self._registered_endpoints = basis.endpoints
         self._session = NO_SESSION
         self._joining_in = NO_SESSION
         self._taken: Taken | None = None
@@ -138,7 +137,7 @@ class StorePlane:
             broker_id, replicas, self.cache, configs, self._read_topic_settings, scheduler, clock, tell
         )
         self._patience = scheduler.alarm(self._is_still_taken)
-        self.admin.ignores_case = logs.ignores_case
+        self.admin.ignores_case = basis.logs.ignores_case
         self.producer_id_blocks = ProducerIdBlocks(self._steps)
         self.producer_ids = ProducerIds(lambda done: self.producer_id_blocks.claim(broker_id, done), tell)
         self.notices = ConfigChanges(broker_id, configs, replicas, self._steps, scheduler, tell)
@@ -265,9 +264,7 @@ class StorePlane:
             ControlRequestDue: self._send,
             ControlAnswer: self._answered,
             LogDirectoryFailed: self._log_directory_failed,
-            LogTruncated: lambda fact, now_ms: self.control_requests.log_settled(),
-            RoleChanged: lambda fact, now_ms: self.control_requests.log_settled(),  # perhaps it has no log any more
-            CutsEnded: lambda fact, now_ms: self.control_requests.resume(),
+            **self.control_requests.handlers,
             EndpointsChanged: self._advertise,
             SettingsChanged: lambda fact, now_ms: self.controller.put(UncleanElectionsDue()),
         }

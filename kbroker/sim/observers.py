@@ -176,7 +176,7 @@ class LoneMember:
         if self._replacing is not None:
             self.state, self._replacing = self._replacing, None
         self.published = committed.offset
-        self.life.published(committed.offset, now_ms)
+        self.life.published(committed.offset)
         self._is_ready(fact, now_ms)
         if self.observer.wants_snapshot:
             values = [encode_record(record, version) for record, version in self.state.records()]

@@ -105,7 +105,7 @@ class Member:
         self.said: list[str] = []
         self.sent: list[tuple[int, str, Message]] = []
         self.life: Any = SimpleNamespace(
-            broker_epoch=-1, is_fenced=True, fatal="", published=lambda offset, now_ms: self.published.append(offset),
+            broker_epoch=-1, is_fenced=True, fatal="", published=self.published.append,
             ready_to_serve=lambda now_ms: self.said.append("ready"), leave=lambda now_ms: self.said.append("leave"),
             assigned=lambda topic_id, index, directory, now_ms: self.assigned.append((topic_id, index)),
             unassigned=lambda topic_id, index: None, start=lambda endpoints, now_ms: self.said.append("start"),
