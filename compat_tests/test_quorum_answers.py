@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -86,13 +85,7 @@ SERVED = {32: (1, 4), 29: (1, 3)}  # by both, where it is not all that there is
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """With something of everything in its metadata, put there through the kbroker."""
     folder = tmp_path_factory.mktemp("answers")
-    with ExitStack() as stack:
-        quorum = Quorum(RELEASE, folder)
-        for controller in quorum.controllers.values():
-            stack.enter_context(controller)
-        made = Cluster(folder, quorum)
-        for broker in made.brokers.values():
-            stack.enter_context(broker)
+    with Cluster(folder, Quorum(RELEASE, folder)) as made:
         for number in made.brokers:
             eventually(lambda number=number: {each.node_id for each in made.seen(number).brokers} == {1, 2, OURS})  # type: ignore[misc]
         made.make("orders", [1, 2, OURS], [OURS, 1, 2], [2, OURS, 1], min_insync_replicas="2")

@@ -7,7 +7,6 @@ producer writes with acks=all to both brokers all the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -31,16 +30,12 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with ExitStack() as stack:
-        quorum = Quorum(RELEASE, tmp_path, 3, release_version="3.9")
-        for controller in quorum.controllers.values():
-            stack.enter_context(controller)
-        made = Cluster(tmp_path, quorum)
-        del made.brokers[2]
-        made.brokers[1] = QuorumBroker(quorum, tmp_path / "broker1", 1, settings=FEW, heap="320m")
-        made.brokers[OURS] = KbrokerMember(quorum, tmp_path / f"broker{OURS}", OURS, settings=FEW)  # without rules
-        for broker in made.brokers.values():
-            stack.enter_context(broker)
+    quorum = Quorum(RELEASE, tmp_path, 3, release_version="3.9")
+    made = Cluster(tmp_path, quorum)
+    del made.brokers[2]
+    made.brokers[1] = QuorumBroker(quorum, tmp_path / "broker1", 1, settings=FEW, heap="320m")
+    made.brokers[OURS] = KbrokerMember(quorum, tmp_path / f"broker{OURS}", OURS, settings=FEW)  # without rules
+    with made:
         yield made
 
 

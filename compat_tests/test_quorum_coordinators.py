@@ -8,7 +8,6 @@ what the other wrote.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -40,13 +39,7 @@ OTHER = {1: 2, OURS: 1}
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("coordinators")
-    with ExitStack() as stack:
-        quorum = Quorum(RELEASE, folder)
-        for controller in quorum.controllers.values():
-            stack.enter_context(controller)
-        made = Cluster(folder, quorum)
-        for broker in made.brokers.values():
-            stack.enter_context(broker)
+    with Cluster(folder, Quorum(RELEASE, folder)) as made:
         yield made
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
@@ -52,7 +53,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 
 class Cluster:
-    """Brokers 1 and 2 are Apache's, 3 is ours. brokers: by node id."""
+    """Brokers 1 and 2 are Apache's, 3 is ours; `with` runs all, controllers first. brokers: by node id."""
 
     def __init__(self, folder: Path, quorum: Quorum) -> None:
         self.folder, self.quorum = folder, quorum
@@ -61,6 +62,16 @@ class Cluster:
             for node_id in (1, 2)
         }
         self.brokers[OURS] = KbrokerMember(quorum, folder / f"broker{OURS}", OURS, settings=SETTINGS | RULED)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for each in (*self.quorum.controllers.values(), *self.brokers.values()):
+                stack.enter_context(each)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stack.close()
 
     @property
     def addresses(self) -> str:
@@ -132,13 +143,7 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("quorum")
-    with ExitStack() as stack:
-        quorum = Quorum(RELEASE, folder, settings=RULED)
-        for controller in quorum.controllers.values():
-            stack.enter_context(controller)
-        made = Cluster(folder, quorum)
-        for broker in made.brokers.values():
-            stack.enter_context(broker)
+    with Cluster(folder, Quorum(RELEASE, folder, settings=RULED)) as made:
         yield made
 
 
