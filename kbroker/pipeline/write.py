@@ -187,14 +187,16 @@ class _Writer:
         """The batches that are not there yet, numbered."""
         began = time.monotonic()
         for runs, data in batches:
-            first, count = self._index, unpack_header(memoryview(data), 0)[COUNT]
+            header = unpack_header(memoryview(data), 0)
+            first, count = self._index, header[COUNT]
             self._note(runs)
-            passed = min(max(self._there - first, 0), count)
+            if first + count < self._there:
+                continue
+            passed = max(self._there - first, 0)
             batch = bytearray(data)
             if passed:
-                records = parse_records(memoryview(data), 0, unpack_header(memoryview(data), 0))
-                if first + passed == self._there:
-                    self._compare(records[passed - 1])
+                records = parse_records(memoryview(data), 0, header)
+                self._compare(records[passed - 1])
                 if passed == count:
                     continue
                 rest = [each._replace(offset=number) for number, each in enumerate(records[passed:])]
