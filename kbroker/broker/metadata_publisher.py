@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     """Topic id and index."""
 
 ANY_LIFE = -1  # of a broker epoch: what the log says is meant for the broker as it is
-ANY_EPOCH = -1  # of a leader: whatever it is, the replica goes
+ANY_EPOCH = -1  # of a leader: the replica goes in any of them
 
 
 def live_brokers(image: MetadataImage) -> dict[int, RegisterBrokerRecord]:

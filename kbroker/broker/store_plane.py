@@ -1,7 +1,7 @@
 """The control plane on a metadata store (ZooKeeper): registered there, obeying the controller, perhaps being it.
 
 One of two (`control_plane.py`). Puts the parts of the control plane together and passes on what concerns them: events
-of the store to those who await them, the own controller's requests into the queue of such, answers back to the
+of the store to those who await them, the own controller's requests to the queue that obeys them, answers back to the
 controller. Handlers reach the parts through it. It decides nothing about topics or leaders.
 """
 

@@ -109,7 +109,7 @@ class GroupOffsets:
         return record_offset >= given_up_below or any(where in pending for pending in self._in_transactions.values())
 
     def has_of(self, where: TopicPartition, topic_id: bytes) -> bool:
-        """Whether some commit for a partition, in whatever state, is known to be of the topic with this id."""
+        """Whether some commit for a partition, an unfinished one too, is known to be of the topic with this id."""
         commits = [self.committed.get(where), self._on_the_way.get(where, (0, None))[1]]
         commits += [pending.get(where) for pending in self._in_transactions.values()]
         return topic_id != ZERO_UUID and any(each is not None and each.topic_id == topic_id for each in commits)

@@ -12,9 +12,9 @@ until something is durable comes out as a job, run elsewhere, and its caller say
 | `quorum-state` | the last epoch and leader that this node knows, JSON |
 | `partition.metadata` | the topic's id, which is the same in every cluster |
 
-An observer's log needs no fsync before it is told of: what is lost is fetched again. A segment is made durable once it
-is full, as in Kafka, and all of them are looked through at each start. A
-snapshot is durable before it has its name, and before the log that it stands for goes.
+An observer's records need no fsync before it tells them: what is lost is fetched again. A segment is made durable
+once it is full, as in Kafka, and all of them are looked through at each start. A snapshot is durable before it has
+its name, and before the log that it stands for goes.
 
 Source: KafkaRaftLog, Snapshots and FileQuorumStateStore of Apache Kafka 4.3, by behaviour; KIP-595, KIP-630.
 """
@@ -119,7 +119,7 @@ class PartialSnapshot:
     """A snapshot that is being fetched or written. size: bytes so far."""
 
     def __init__(self, disk: Disk, folder: str, snapshot: SnapshotId) -> None:
-        """Begins with nothing, whatever an earlier try has left. Raises OSError."""
+        """Begins with nothing: what an earlier try has left is overwritten. Raises OSError."""
         self.id = snapshot
         self.size = 0
         self._disk = disk
