@@ -473,10 +473,10 @@ class _Rows:
             ),
             self._repeated("topic", count, lambda: _text(self._span.topic, memory.rows)),
             self._repeated("partition", count, lambda: repeated_number(self._span.partition, memory.rows)),
-            _numbers(pa.int64(), count, lent.buffer("offsets", 8 * count)),
-            _numbers(TIME, count, lent.buffer("micros", 8 * count), (times < FIRST_MS) | (times > LAST_MS)),
-            _numbers(pa.int32(), count, lent.buffer("types", 4 * count)),
-            _numbers(pa.int64(), count, lent.buffer("timestamps", 8 * count)),
+            numbers(pa.int64(), count, lent.buffer("offsets", 8 * count)),
+            numbers(TIME, count, lent.buffer("micros", 8 * count), (times < FIRST_MS) | (times > LAST_MS)),
+            numbers(pa.int32(), count, lent.buffer("types", 4 * count)),
+            numbers(pa.int64(), count, lent.buffer("timestamps", 8 * count)),
         ]
         schema = SCHEMA
         if self._with_headers:
@@ -512,8 +512,10 @@ def _with_names(headers: pa.ListArray, kind: pa.DataType) -> pa.ListArray:
 # `pa.array`, `pa.scalar` and `cast` load pandas: half a second of every worker. So arrays are laid on memory.
 
 
-def _numbers(kind: pa.DataType, count: int, values: pa.Buffer, nulls: np.ndarray | None = None) -> pa.Array:
-    return pa.Array.from_buffers(kind, count, [None if nulls is None else _valid(nulls), values])
+def numbers(kind: pa.DataType, count: int, values: pa.Buffer | np.ndarray, nulls: np.ndarray | None = None) -> pa.Array:
+    """A column of numbers that lie one behind the other. nulls: not 0 where there is none."""
+    buffer = pa.py_buffer(values) if isinstance(values, np.ndarray) else values
+    return pa.Array.from_buffers(kind, count, [None if nulls is None else _valid(nulls), buffer])
 
 
 def _binary(count: int, ends: pa.Buffer, data: pa.Buffer, nulls: np.ndarray) -> pa.Array:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kbroker.pipeline.ahead import Spans, gone
 from kbroker.pipeline.columns import DDL, HEADERS_DDL, SCHEMA_WITH_HEADERS, Damage, Span
 from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.sizes import SIZES, sized
 from kbroker.pipeline.values import Decodes, reasons
 from kbroker.pipeline.wire import Cluster, PartitionEnd, Place, Settings, rows
 from protocol.namedtuple import NamedTuple
@@ -98,6 +99,20 @@ def read(
         return ask(parts[number], None)
 
     return _in_tasks(spark, parts, read_one, f"{DDL}, {HEADERS_DDL}").select(*COLUMNS)
+
+
+def read_sizes(
+    spark: SparkSession, source: Source, spans: Spans, *, value_prefix: int, times: tuple[int, int], allow_gaps: bool
+) -> DataFrame:
+    """The committed records of these spans as `sized` has them: with sizes in place of most bytes. A partition's
+    ranges are numbered in its order."""
+    parts = _parts(spans)
+    ask = _asked(source, None, committed=True, allow_gaps=allow_gaps)
+
+    def read_one(number: int) -> Iterator[pa.RecordBatch]:
+        return sized(ask(parts[number], None), number, value_prefix, times)
+
+    return _in_tasks(spark, parts, read_one, f"{DDL}, {SIZES}")
 
 
 def read_apart(

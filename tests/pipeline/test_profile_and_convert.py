@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kbroker.log.tools.verify import verify
-from kbroker.pipeline import audit, compact_check, convert, profile, ranges, register
+from kbroker.pipeline import audit, compact_check, convert, kafka, profile, ranges, register
 from kbroker.pipeline.charts import CHARTS
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
@@ -54,7 +55,7 @@ def test_a_time_without_records_has_a_rate_of_0(spark: Any) -> None:
 def test_sizes_are_counted_by_powers_of_two(spark: Any) -> None:
     values = [None, b"", b"x", b"x" * 2, b"x" * 3, b"x" * 4, b"x" * 5]
     rows = some(*((index, 0, b"k", value) for index, value in enumerate(values)))
-    found = profile.sizes(profile.slim(frame(spark, rows)))
+    found = profile.sizes(profile.by_size(profile.slim(frame(spark, rows))))
     assert table(found, "up_to", "records") == [(-1, 1), (0, 1), (1, 1), (2, 1), (4, 2), (8, 1)]
 
 
@@ -97,6 +98,22 @@ def test_a_report_has_every_plot_and_the_numbers(
     beside = tmp_path / "report-files"
     assert {path.stem for path in beside.glob("*.parquet")} == set(profile.TABLES)
     assert (tmp_path / "report.html").read_text().count("plotly-graph-div") == len(CHARTS)
+
+
+def test_tasks_that_read_sizes_alone_and_whole_records_make_the_same_tables(
+    spark: Any, source: Source, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(cluster, topic, [records(300), records(40, seed=2)])
+    whole = profile.slim(kafka.read(spark, source, cluster.ends([topic])))
+    monkeypatch.setattr(kafka, "_parts", partial(kafka._parts, size=70))
+    found = profile.profile(spark, source, [topic])
+    counted = profile.by_size(whole)
+    made = {"partitions": profile.partitions(counted), "sizes": profile.sizes(counted), "keys": profile.keys(whole)}
+    made["lateness"] = profile.lateness(whole)
+    for name, of_whole in made.items():
+        assert sorted(found[name].collect(), key=str) == sorted(of_whole.collect(), key=str), name
+    late = table(found["lateness"], "up_to_s", "records", "worst_ms")
+    assert late[-1][2] > 3_500_000  # seen across ranges, too
 
 
 def test_compaction_keeps_the_last_of_each_key_and_no_tombstone(spark: Any) -> None:
