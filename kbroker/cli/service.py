@@ -27,6 +27,7 @@ STATES = {"systemd": "/var/lib/kbroker", "launchd": "/usr/local/var/kbroker"}  #
 OPEN_FILES = 100_000
 STOP_S = 120  # leaders are handed over and logs flushed
 _HOMES = ("/home/", "/root/", "/run/user/")  # what ProtectHome hides
+_SCRATCH = ("/tmp/", "/var/tmp/")  # what PrivateTmp hides
 _CACHES = ("/.cache/", "/Library/Caches/")  # where `uvx` and `pipx run` keep what they remove one day
 
 
@@ -109,7 +110,7 @@ def _unit(command: Sequence[str], writes: Sequence[str], user: str | None) -> st
     lines += [f"ReadWritePaths={_quoted(each)}" for each in writes if not each.startswith(f"{STATES['systemd']}/")]
     if not any(each.startswith(_HOMES) for each in (*command, *writes)):
         lines.append("ProtectHome=yes")
-    if not any(f"{each}/".startswith(("/tmp/", "/var/tmp/")) for each in writes):
+    if not any(f"{each}/".startswith(_SCRATCH) for each in (*command, *writes)):
         lines.append("PrivateTmp=yes")
     return "\n".join([*lines, "", "[Install]", "WantedBy=multi-user.target", ""])
 

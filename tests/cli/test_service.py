@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import plistlib
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import kbroker.cli.service as service_module
 from kbroker.cli import run
 from kbroker.cli.service import _quoted
 
@@ -52,6 +54,30 @@ def test_a_service_of_the_machine_may_write_where_its_log_directories_are(
     assert f'start "{properties}"\n' in unit
     assert "User=kafka\n" in unit
     assert [line for line in unit.splitlines() if line.startswith("ReadWritePaths")] == ["ReadWritePaths=/srv/a"]
+
+
+def test_a_service_sees_the_files_that_it_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "server.properties"
+    elsewhere.write_text("log.dirs=/srv/a\n")
+    monkeypatch.setattr(service_module, "_SCRATCH", (f"{tmp_path}/",))
+    assert "PrivateTmp=" not in printed(capsys, "--kind", "systemd", "--user", "kafka", str(elsewhere))
+    monkeypatch.setattr(service_module, "_SCRATCH", ("/tmp/elsewhere/",))
+    assert "PrivateTmp=yes" in printed(capsys, "--kind", "systemd", "--user", "kafka", str(elsewhere))
+
+
+def test_the_unit_on_the_page_for_operators_is_the_one_that_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+    file, unit = (text for text in re.findall(r"^```(?:properties|ini)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    path = tmp_path / "server.properties"
+    path.write_text(file)
+    monkeypatch.setattr(sys, "executable", "/opt/kbroker/bin/python")
+    monkeypatch.setattr(service_module, "_SCRATCH", ())  # where the file of this test may lie
+    shown = printed(capsys, "--kind", "systemd", "--user", "kbroker", str(path))
+    assert shown.replace(str(path), "/etc/kbroker/server.properties").partition("\n")[2] == unit
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
