@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import socket
 import time
@@ -197,3 +198,17 @@ def test_a_disk_is_full_where_a_file_says_so(tmp_path: Path) -> None:
         code = broker.wait()
     assert (codes, code) == ([0] * 5, 1)
     assert "No space left on device" in broker.log
+
+
+def test_a_copy_of_a_broker_that_is_held_still_starts_with_what_was_acknowledged(tmp_path: Path) -> None:
+    """As docs/operating.md has it for a backup; systemd holds a service still by its cgroup."""
+    with BrokerProcess(tmp_path) as broker:
+        here = World(broker.port)
+        topic = here.filled()
+        here.produce(topic, b"acknowledged")
+        broker.process.send_signal(signal.SIGSTOP)
+        shutil.copytree(tmp_path / "data", tmp_path / "backup" / "data")
+        broker.process.send_signal(signal.SIGCONT)
+        assert here.produce(topic, b"later").base_offset == 4
+    with BrokerProcess(tmp_path / "backup") as again:
+        assert World(again.port).produce(topic, b"another").base_offset == 4
