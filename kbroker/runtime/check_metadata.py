@@ -28,7 +28,7 @@ def check(disk: Disk, paths: Sequence[str]) -> Iterator[str]:
         return
     with copied(path) as copy:
         try:
-            file = TreeFile(copy)
+            file = TreeFile(copy, is_copy=True)
         except DamagedError as error:
             yield (
                 str(error)

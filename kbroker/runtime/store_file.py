@@ -44,16 +44,22 @@ def find_store(disk: Disk, paths: Sequence[str]) -> str:
             partitions = "1 partition" if count == 1 else f"{count} partitions"
             text = f"holds {partitions}, and no log directory has a {STORE_FILE}, which says whose they are"
             raise StoreMissingError(f"{path}: {text}; put it back, or {rebuild} rebuilds it")
-    return f"{paths[0]}/{STORE_FILE}"
+    emptied = (path for path in paths if _sizes(disk, path)[0] is not None)  # which is refused when it is opened
+    return f"{next(emptied, paths[0])}/{STORE_FILE}"
 
 
 def _has_store(disk: Disk, path: str) -> bool:
     """Whether there is a file with something in it, or the log of one that has not been moved into it yet."""
+    return any(_sizes(disk, path))
+
+
+def _sizes(disk: Disk, path: str) -> list[int | None]:
+    """Of the file and its log; None where there is none."""
     try:
-        sizes = [disk.stat(f"{path}/{STORE_FILE}{suffix}") for suffix in ("", "-wal")]
+        entries = [disk.stat(f"{path}/{STORE_FILE}{suffix}") for suffix in ("", "-wal")]
     except OSError:
-        return False
-    return any(entry is not None and entry.size for entry in sizes)
+        return [None, None]
+    return [None if entry is None else entry.size for entry in entries]
 
 
 def _folders(disk: Disk, path: str) -> list[str]:

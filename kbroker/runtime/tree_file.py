@@ -21,13 +21,15 @@ ends, and their parents count on. The file belongs to one process at a time (SQL
 OSError that says so.
 
 A changed bit is never taken for metadata: nodes are under checksums, and a row that is gone is missed in their sum.
-SQLite notices damage to its own pages, and `wal.py` to its log. A file that was not closed and has no log, and in which
-nothing has happened since the log was last moved into it, has lost what was in there: it would be a tree of days ago.
-What is damaged is refused, in one line (DamagedError).
+SQLite notices damage to its own pages, and `wal.py` to its log. A file that was not closed and has no log, or an empty
+one, and in which nothing has happened since the log was last moved into it, has lost what was in there: it would be a
+tree of days ago. So the log is never empty while a file is open. A new file is complete before it has its name: one
+that is empty was emptied. What is damaged is refused, in one line (DamagedError).
 
 SQLite changes files before their content has been looked at: it moves the log of a file that was not closed into
-it, or removes that, whatever the file holds; of an emptied file it takes the log for a leftover. So a file with a log
-is looked at in a copy first, and a refusal leaves all as it was.
+it, or removes that, whatever the file holds; it writes back what a rollback journal beside the file has; of an emptied
+file it takes the log for a leftover. So a file with a log or a journal is looked at in a copy first, and nothing is
+written to any file before it was looked at: a refusal leaves all as it was.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from kbroker.metadata.tree import NO_SESSION, Node, Tree, split
+from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.wal import has_lost_transactions
 from kbroker.tables import shrink
 from protocol.records import crc32c
@@ -50,12 +53,12 @@ if TYPE_CHECKING:
 LAYOUT = 2
 
 _TABLES = """
-CREATE TABLE IF NOT EXISTS node (
+CREATE TABLE node (
     path TEXT PRIMARY KEY, data BLOB NOT NULL, czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL,
     version INTEGER NOT NULL, children_version INTEGER NOT NULL, sequence INTEGER NOT NULL, ephemeral INTEGER NOT NULL,
     checksum INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 _TYPES = (str, bytes, int, int, int, int, int, int, int)
 _PUT = "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -101,8 +104,10 @@ class TreeFile:
         """
         self._path = path
         _check_unused_here(path)
-        had_log = _check_log(path)
-        if had_log and not is_copy:
+        if not os.path.lexists(path) and not _has_content(_beside(path, "-wal")):
+            _make(path)
+        had_log = _check_files(path)
+        if not is_copy and any(os.path.exists(_beside(path, suffix)) for suffix in ("-wal", "-journal")):
             _judge(path)
         self._file = _open(path)
         _in_use_here[_inode(path)] = self
@@ -113,6 +118,7 @@ class TreeFile:
         self._in_use = threading.Lock()  # SQLite's connection is one thread's at a time
         try:
             self._load(had_log)
+            self._prepare()
         except BaseException:
             self._file.close()
             _in_use_here.pop(_inode(path), None)
@@ -124,10 +130,7 @@ class TreeFile:
         with _as_os_error(self._path):
             counters: dict[str, int] = dict(self._file.execute("SELECT name, value FROM counter"))
             rows: list[_Row] = self._file.execute("SELECT * FROM node").fetchall()
-        if not counters and not rows:  # just made
-            counters = _counters(0, 0, _CLOSED)
-        else:
-            self._check(counters, rows, had_log)
+        self._check(counters, rows, had_log)
         self.session = counters["session"]
         self.tree = Tree(counters["zxid"])
         self.tree.restore((row[0], self._node(row, counters["zxid"])) for row in rows)
@@ -138,6 +141,14 @@ class TreeFile:
         else:  # there were no checksums: they are written with the first change
             self.tree.touched.update(row[0] for row in rows)
 
+    def _prepare(self) -> None:
+        """The file is sound: have it written as `write` needs it."""
+        with _as_os_error(self._path):
+            # one fsync a transaction; with the exclusive lock, no shared memory
+            self._file.execute("PRAGMA journal_mode = WAL")
+            if len(self._file.execute("SELECT * FROM node LIMIT 0").description) < len(_TYPES):  # layout 1
+                self._file.execute("ALTER TABLE node ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0")
+
     def _check(self, counters: Mapping[str, int], rows: Sequence[_Row], had_log: bool) -> None:
         layout = counters.get("layout")
         if isinstance(layout, int) and layout > LAYOUT:
@@ -145,7 +156,7 @@ class TreeFile:
         fault = fault_of_rows(counters, rows)
         at = (counters.get("zxid"), counters.get("session"))
         if not fault and not had_log and at == (counters.get("open_zxid"), counters.get("open_session")):
-            fault = "it was not closed in order, and its log, the -wal file, is gone"
+            fault = "it was not closed in order, and its log, the -wal file, is gone or empty"
         if fault:
             raise damaged(self._path, fault)
 
@@ -192,8 +203,8 @@ class TreeFile:
                 total = _total(change.sum, change.counters)
                 self._file.executemany(_COUNT, [*change.counters.items(), ("total", total)])
             change.is_written = True
-            if change.moves_log:
-                self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if change.moves_log:  # whose content stays until the next transaction: an empty one is missed
+                self._file.execute("PRAGMA wal_checkpoint(RESTART)")
             change.is_whole = True
 
     def finish(self, change: Change) -> None:
@@ -224,11 +235,26 @@ class TreeFile:
                 with self._file:
                     self._file.executemany(_COUNT, [*counters.items(), ("total", _total(self._sum, counters))])
                 misses_log = False
-        self._file.close()
+        if misses_log:
+            self._close_but_for_log()
+        else:
+            self._file.close()
         _in_use_here.pop(_inode(self._path), None)
-        if misses_log:  # a full disk: then an empty log is there, as after a kill
-            with suppress(OSError), open(f"{self._path}-wal", "ab"):
-                pass
+
+    def _close_but_for_log(self) -> None:
+        """The disk is full: the log stays, as after a kill."""
+        log = _beside(self._path, "-wal")
+        kept = f"{log}.kept"
+        with suppress(OSError):
+            os.remove(kept)  # of another time
+        with suppress(OSError):
+            os.link(log, kept)
+        self._file.close()
+        with suppress(OSError):
+            if os.path.exists(log):
+                os.remove(kept)
+            else:
+                os.rename(kept, log)
 
     def abandon(self) -> None:
         """Give the file back with the nodes of sessions that go on, as a process does that is killed."""
@@ -262,11 +288,15 @@ def copied(path: str) -> Iterator[str]:
     import shutil  # a broker that starts needs neither
     import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="kbroker-metadata-") as folder:
+    try:
+        made = tempfile.TemporaryDirectory(prefix="kbroker-metadata-")
+    except OSError:  # a container may have no folder for temporary files
+        made = tempfile.TemporaryDirectory(prefix="kbroker-metadata-", dir=os.path.dirname(path) or ".")
+    with made as folder:
         copy = f"{folder}/copy.db"
-        for suffix in ("", "-wal"):
+        for suffix in ("", "-wal", "-journal"):
             with suppress(FileNotFoundError):
-                shutil.copyfile(path + suffix, copy + suffix)
+                shutil.copyfile(_beside(path, suffix), copy + suffix)
         yield copy
 
 
@@ -324,18 +354,68 @@ def _row(path: str, node: Node) -> _Row:
     return (*row, _checksum(row))
 
 
-def _check_log(path: str) -> bool:
-    """Whether there is a log of SQLite's beside the file. Raises: OSError, if it is not whole."""
+def _make(path: str) -> None:
+    """A new file with nothing in it. Raises: OSError."""
+    disk, new = SystemDisk(), f"{path}.new-{os.getpid()}"
     try:
-        with open(path + "-wal", "rb") as file:
-            content = file.read()
-    except FileNotFoundError:
-        return False
-    if content and not (os.path.exists(path) and os.path.getsize(path)):  # SQLite would remove the log
-        raise damaged(path, "it is empty or gone, and its log, the -wal file, is not")
+        with _as_os_error(path):
+            _fill(new)
+        whole = disk.open(new, "write")
+        whole.sync()
+        whole.close()
+        disk.rename(new, path)
+    except BaseException:
+        for suffix in ("", "-wal", "-journal"):
+            with suppress(OSError):
+                disk.remove(new + suffix)
+        raise
+    disk.sync_dir(os.path.dirname(path) or ".")
+
+
+def _fill(path: str) -> None:
+    """The tables. Raises: sqlite.Error."""
+    from kbroker.runtime import sqlite
+
+    counters = _counters(0, 0, _CLOSED)
+    file = sqlite.connect(path, timeout=0)
+    try:
+        file.execute("PRAGMA synchronous = OFF")
+        file.execute("PRAGMA journal_mode = WAL")
+        file.executescript(_TABLES)
+        with file:
+            file.executemany(_COUNT, [*counters.items(), ("total", _total(0, counters))])
+    finally:
+        file.close()
+
+
+def _beside(path: str, suffix: str) -> str:
+    """What SQLite has beside a file: where that is, if the path is a link to it."""
+    return os.path.realpath(path) + suffix
+
+
+def _has_content(path: str) -> bool:
+    return os.path.exists(path) and os.path.getsize(path) > 0
+
+
+def _check_files(path: str) -> bool:
+    """Whether there is a log of SQLite's beside the file, and anything in it.
+
+    Raises: OSError if SQLite would lose what is there, or wait for it.
+    """
+    log = _beside(path, "-wal")
+    for each in (path, log, _beside(path, "-journal")):
+        if os.path.lexists(each) and not os.path.isfile(each):  # a pipe would be waited for
+            raise OSError(f"{each}: is no file")
+    _check_unused(path)  # before the log is read, which may be in the middle of a write
+    content = b""
+    with suppress(FileNotFoundError), open(log, "rb") as file:
+        content = file.read()
+    if not _has_content(path):
+        fault = "it is empty or gone, and its log, the -wal file, is not" if content else "it is empty"
+        raise damaged(path, fault)
     if has_lost_transactions(content):
         raise damaged(path, "its log, the -wal file, has lost transactions")
-    return True
+    return bool(content)
 
 
 _in_use_here: WeakValueDictionary[tuple[int, int], TreeFile] = WeakValueDictionary()
@@ -361,7 +441,6 @@ def _judge(path: str) -> None:
 
     Where there is no room for a copy, opening it has to do.
     """
-    _check_unused(path)
     with ExitStack() as stack:
         try:
             copy = stack.enter_context(copied(path))
@@ -398,21 +477,16 @@ def _open(path: str) -> sqlite.Connection:
         file = sqlite.connect(path, timeout=0, check_same_thread=False)
         try:
             file.execute("PRAGMA locking_mode = EXCLUSIVE")
-            names = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
-            if names and "node" not in names:
-                raise damaged(path, f"it is of something else, with {', '.join(sorted(names))} in it")
-            file.execute(
-                "PRAGMA journal_mode = WAL"
-            )  # one fsync a transaction; with the exclusive lock, no shared memory
             file.execute("PRAGMA synchronous = FULL")
             file.execute("PRAGMA cache_size = -256")  # KiB: of more, 2 MB stay after a burst, and no write is faster
-            file.executescript(_TABLES)
-            if len(file.execute("SELECT * FROM node LIMIT 0").description) < len(_TYPES):  # layout 1
-                file.execute("ALTER TABLE node ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0")
+            file.execute("PRAGMA journal_size_limit = 0")  # the log gives back what a burst took
+            file.execute("PRAGMA wal_autocheckpoint = 0")  # `write` does it, and says so in the file
+            names = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
+            if not {"node", "counter"} <= names:
+                raise damaged(path, f"it is of something else, with {', '.join(sorted(names)) or 'nothing'} in it")
             (sound,) = file.execute("PRAGMA quick_check(1)").fetchone()
             if sound != "ok":
                 raise damaged(path, sound)
-            file.execute("PRAGMA wal_autocheckpoint = 0")  # `save` does it, and says so in the file
         except BaseException:
             file.close()
             raise

@@ -3,7 +3,7 @@
 Asked by `tree_file.py` before it opens a file that was not closed. SQLite takes the first frame that does not read for
 the end of the log, as after a power cut in the middle of a write, and drops what follows without a word. But what
 follows a whole later transaction was durable before that one was begun: then a bit has changed, and the file must not
-be opened.
+be opened. So it is with the header, which is durable before any frame is written: a log of zeros, say.
 
     header  0  4  magic, whose last bit is the byte order of the checksums    frame   0  4  page number
             4 12  version, page size, checkpoints so far                              4  4  pages in all, if it commits
@@ -37,24 +37,20 @@ class _Frame(NamedTuple):
 
 def has_lost_transactions(content: bytes) -> bool:
     """Whether there is a whole transaction behind a frame that does not read. content: of the -wal file."""
-    if len(content) < _HEADER.size:
+    if len(content) <= _HEADER.size:
         return False
-    frames = list(_frames(content))
-    if not frames:
-        return False
-    salt = _HEADER.unpack_from(content)[4] if frames[0].is_whole else frames[0].salt
+    magic, _, page_size, _, salt, *sums = _HEADER.unpack_from(content)
+    if magic | 1 != _MAGIC | 1 or _add(content[:24], (0, 0), magic) != tuple(sums):
+        return True
+    frames = list(_frames(content, magic, page_size, salt, (sums[0], sums[1])))
     torn = next((at for at, frame in enumerate(frames) if not frame.is_whole), len(frames))
-    behind = [frame.commits for frame in frames[torn:] if frame.salt == salt]
+    behind = [frame.commits for frame in frames[torn:] if frame.salt == salt]  # else of before the log was restarted
     return True in behind[:-1]  # the transaction that is torn ends, and another one has begun
 
 
-def _frames(content: bytes) -> Iterator[_Frame]:
-    """Every frame that is there in full."""
-    magic, _, page_size, _, salt, first, second = _HEADER.unpack_from(content)
-    sums = _add(content[:24], (0, 0), magic)
-    is_whole = magic | 1 == _MAGIC | 1 and sums == (first, second)
-    if page_size not in [1 << power for power in range(9, 17)]:
-        return  # nothing can be said of the rest
+def _frames(content: bytes, magic: int, page_size: int, salt: bytes, sums: tuple[int, int]) -> Iterator[_Frame]:
+    """Every frame that is there in full. sums: of the header."""
+    is_whole = True
     for start in range(_HEADER.size, len(content) - _FRAME.size - page_size + 1, _FRAME.size + page_size):
         _, commits, its_salt, first, second = _FRAME.unpack_from(content, start)
         if is_whole:

@@ -103,6 +103,22 @@ def test_its_log_alone_is_no_world_without_topics(folder: Path, content: bytes |
     assert faults(folder) == []
 
 
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_one_that_was_emptied_is_no_new_world_even_where_there_are_no_partitions(tmp_path: Path, name: str) -> None:
+    """It had users, rules and settings."""
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for each in folders:
+        each.mkdir()
+    (tmp_path / name / "metadata.db").write_bytes(b"")
+    path = find_store(SystemDisk(), [str(each) for each in folders])
+    said = f"{tmp_path}/{name}/metadata.db: is damaged: it is empty"
+    with pytest.raises(DamagedError, match=f"^{said}$"):
+        TreeFile(path)
+    assert faults(*folders) == [said]
+    rebuilt(*folders)
+    assert faults(*folders) == []
+
+
 @pytest.mark.parametrize(
     ("meta", "log", "signs"),
     [

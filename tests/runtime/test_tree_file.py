@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
@@ -12,6 +13,7 @@ import pytest
 
 from kbroker.ports import Create, Delete, SetData
 from kbroker.runtime.tree_file import DamagedError, TreeFile
+from kbroker.runtime.wal import has_lost_transactions
 from tests.runtime.disks import full_disk, killed
 
 NO_SESSION = 0
@@ -142,7 +144,52 @@ def log_with_a_changed_bit(path: Path) -> None:
     flip(Path(f"{path}-wal"), 8 * 1_000)
 
 
-@pytest.mark.parametrize("damage", [emptied, removed, garbage, cut, without_a_page, log_with_a_changed_bit])
+def emptied_log(path: Path) -> None:
+    emptied(Path(f"{path}-wal"))
+
+
+def removed_log(path: Path) -> None:
+    removed(Path(f"{path}-wal"))
+
+
+def log_of_zeros(path: Path) -> None:
+    log = Path(f"{path}-wal")
+    log.write_bytes(bytes(log.stat().st_size))
+
+
+def log_with_a_changed_header(path: Path) -> None:
+    flip(Path(f"{path}-wal"), 8 * 10)
+
+
+def journal_of_another_file(path: Path) -> None:
+    """Which SQLite would write back."""
+    other = path.parent.parent / "other.db"
+    filled(other, topics=5).close()
+    with sqlite3.connect(other) as file:
+        file.execute("PRAGMA journal_mode = DELETE")
+        file.execute("PRAGMA cache_size = 1")  # so that pages are written, and the journal before them
+        file.execute("UPDATE node SET data = zeroblob(100000)")
+        shutil.copy(f"{other}-journal", f"{path}-journal")
+
+
+DAMAGES = [emptied, garbage, cut, without_a_page, journal_of_another_file]
+OF_THE_LOG = [removed, log_with_a_changed_bit, emptied_log, removed_log, log_of_zeros, log_with_a_changed_header]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_refusal_leaves_a_file_that_was_closed_as_it_was(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    (tmp_path / "store").mkdir()
+    path = tmp_path / "store" / "metadata.db"
+    filled(path, topics=100).close()
+    damage(path)
+    before = content_of(tmp_path / "store")
+    for _ in range(2):
+        with pytest.raises(DamagedError, match=rf"^{path}: is damaged: "):
+            TreeFile(str(path))
+        assert content_of(tmp_path / "store") == before
+
+
+@pytest.mark.parametrize("damage", DAMAGES + OF_THE_LOG)
 def test_a_refusal_leaves_a_file_and_its_log_as_they_were(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     filled(tmp_path / "one.db", topics=100).close()
     open_file = TreeFile(str(tmp_path / "one.db"))
@@ -158,6 +205,82 @@ def test_a_refusal_leaves_a_file_and_its_log_as_they_were(tmp_path: Path, damage
         with pytest.raises(DamagedError, match=rf"^{path}: is damaged: "):
             TreeFile(str(path))
         assert content_of(tmp_path / "store") == before
+
+
+def test_a_transaction_that_another_hand_began_is_undone(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    filled(tmp_path / "one.db").close()
+    before = nodes(tmp_path / "one.db")
+    with sqlite3.connect(tmp_path / "one.db") as file:
+        file.execute("PRAGMA journal_mode = DELETE")
+        file.execute("PRAGMA cache_size = 1")
+        file.execute("UPDATE node SET data = zeroblob(100000)")
+        for suffix in ("", "-journal"):
+            shutil.copy(tmp_path / f"one.db{suffix}", f"{path}{suffix}")
+    file.close()
+    assert nodes(path) == before
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-journal"])
+def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "metadata.db"
+    filled(path).close()
+    Path(f"{path}{suffix}").unlink(missing_ok=True)
+    os.mkfifo(f"{path}{suffix}")
+    with pytest.raises(OSError, match=rf"^{path}{suffix}: is no file"):
+        TreeFile(str(path))
+
+
+def test_a_link_to_nowhere_is_no_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    path.symlink_to(tmp_path / "not mounted" / "metadata.db")
+    with pytest.raises(OSError, match=rf"^{path}: is no file"):
+        TreeFile(str(path))
+    assert path.is_symlink()
+
+
+@pytest.mark.parametrize("log", ["as it was", "gone"])
+def test_a_link_has_its_log_beside_what_it_leads_to(tmp_path: Path, log: str) -> None:
+    path = tmp_path / "metadata.db"
+    (tmp_path / "elsewhere").mkdir()
+    path.symlink_to(tmp_path / "elsewhere" / "tree")
+    file = TreeFile(str(tmp_path / "one.db"))
+    file.save(1)
+    killed(tmp_path / "one.db", tmp_path / "elsewhere" / "tree")
+    file.close()
+    if log == "gone":
+        (tmp_path / "elsewhere" / "tree-wal").unlink()
+    assert ("is gone or empty" in refusal(path, {"/": b""})) == (log == "gone")
+
+
+def test_a_file_that_cannot_be_filled_is_not_made(tmp_path: Path) -> None:
+    with full_disk(), pytest.raises(OSError, match=r"metadata\.db"):
+        TreeFile(str(tmp_path / "metadata.db"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_log_gives_back_what_it_took_and_is_never_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.runtime.tree_file._SAVES_IN_LOG", 20)
+    file = filled(tmp_path / "metadata.db")
+    change(file, Create("/large", bytes(1_000_000)))
+    sizes = []
+    for number in range(50):
+        change(file, SetData("/brokers/topics/topic-3", b"%d" % number))
+        sizes.append((tmp_path / "metadata.db-wal").stat().st_size)
+    file.close()
+    assert (max(sizes) > 1_000_000, min(sizes) > 0, sizes[-1] < 500_000) == (True, True, True)
+
+
+def test_a_log_that_was_just_restarted_has_lost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.runtime.tree_file._SAVES_IN_LOG", 20)
+    file = filled(tmp_path / "whole.db", topics=16)
+    before = log = (tmp_path / "whole.db-wal").read_bytes()
+    while log[:32] == before[:32]:
+        before = log
+        change(file, SetData("/brokers/topics/topic-3", b"again"))
+        log = (tmp_path / "whole.db-wal").read_bytes()
+    file.close()
+    assert not has_lost_transactions(log[:32] + before[32:])  # a kill before its first frame
 
 
 def test_a_newer_layout_with_a_log_is_left_as_it_was(tmp_path: Path) -> None:
