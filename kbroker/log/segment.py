@@ -438,7 +438,7 @@ class Segment:
         if entry_timestamp >= 0:
             found = self.find(entry_offset)
             header = None if found is None else next(headers(self.file, found[0], self.size), (0, None))[1]
-            if header is None or header[MAX_TIMESTAMP] < entry_timestamp:  # the entry lies: a changed bit
+            if header is None or header[MAX_TIMESTAMP] != entry_timestamp:  # the entry lies: a changed bit
                 self.rebuild_indices()
                 entry_timestamp, entry_offset = self.times.lookup(timestamp)
         return self.offsets.lookup(max(entry_offset, start_offset))[1]

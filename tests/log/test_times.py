@@ -60,6 +60,25 @@ def test_records_below_the_log_start_are_not_found(world: World) -> None:
     assert first_at_or_after(log, 0) == Found(3, 250)
 
 
+@pytest.mark.parametrize("bit", range(8))
+def test_a_changed_bit_in_a_time_index_leads_past_no_record(bit: int) -> None:
+    world = World()
+    world.create("t", segment_bytes="1500", index_interval_bytes="0")
+    for at in range(1, 21):
+        world.client().ask(produce(records=batch(b"v" * 50, b"w" * 50, timestamps=(100 * at, 100 * at + 50))), 9)
+    log, times = world.partition("t").log, range(90, 2061, 10)
+    assert log is not None
+    expected, path = [first_at_or_after(log, time) for time in times], log.folder.file_path(0, "timeindex")
+    world.restart()
+    file = world.disk.open(path, "write")
+    for position in range(6, file.size() - 12, 12):  # in each entry but the last, by which the segment is found
+        (byte,) = file.read(position, 1)
+        file.write([bytes((byte ^ 1 << bit,))], position)
+    log = world.partition("t").log
+    assert log is not None
+    assert [first_at_or_after(log, time) for time in times] == expected
+
+
 def of(times: Sequence[int], *, codec_id: int) -> World:
     """A log of batches of three records with these timestamps, in several segments."""
     world = World()
