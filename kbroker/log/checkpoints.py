@@ -244,12 +244,15 @@ def _topic_id_in(text: str) -> bytes:
 # ---- the clean-shutdown marker
 
 
+UNKNOWN = -1
+
+
 class Sealed(NamedTuple):
     """What a clean stop leaves in a partition's folder (`sealed.py`). Checksums are CRC-32C.
 
     segments: of which segments there are, and how long each is. indices: of the sizes of all indices. epochs: of the
     leader epochs' file, -1 if there is none. aborted: of the indices of aborted transactions. snapshot: the offset of
-    the newest one, -1 if there is none.
+    the newest one, -1 if there is none. topic_id: of the topic's id, -1 if it is not known.
     """
 
     segments: int
@@ -257,6 +260,7 @@ class Sealed(NamedTuple):
     epochs: int
     aborted: int
     snapshot: int
+    topic_id: int
 
 
 class CleanShutdown(NamedTuple):

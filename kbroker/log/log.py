@@ -25,7 +25,7 @@ from kbroker.log.append import (
     plan_as_leader,
     plan_of_duplicate,
 )
-from kbroker.log.checkpoints import format_leader_epochs
+from kbroker.log.checkpoints import UNKNOWN, format_leader_epochs
 from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd, LeaderEpochs
 from kbroker.log.errors import lacks_descriptors
@@ -103,6 +103,7 @@ class Log(LogReads):
         "flush_wanted",
         "folder",
         "high_watermark",
+        "id_checksum",
         "is_configured",
         "last_flush_ms",
         "log_end_offset",
@@ -134,6 +135,7 @@ class Log(LogReads):
         self.folder = folder
         self.config = config
         self.is_configured = True
+        self.id_checksum = UNKNOWN  # of the topic id in its folder, as it was last right
         self.segments = segments
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset

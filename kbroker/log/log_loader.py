@@ -321,6 +321,8 @@ class _Loader:
             log.set_high_watermark(high_watermarks.get(partition, 0))
             log.cleaned_to = min(cleaned.get(partition, 0), log.log_end_offset)
             log.is_configured = False
+            if sealed is not None:
+                log.id_checksum = sealed.topic_id
             durable[partition] = min(trusted.get(partition, 0), log.recovery_point)
             self._keep(partition, folder, log)
             if self._progress is not None and (not clean or done % _TELL_EVERY == 0 or done + 1 == len(folders)):

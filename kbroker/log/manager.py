@@ -48,6 +48,7 @@ from kbroker.log.producer_state import Producers
 from kbroker.ports import Disk, Random
 from kbroker.tables import shrink
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records import crc32c
 
 if TYPE_CHECKING:
     from kbroker.log.future_logs import FutureLogs
@@ -226,12 +227,23 @@ class LogManager:
             return [each for each in self._online() if each.path == preferred]
         return sorted(self._online(), key=lambda each: each.partitions)
 
-    def topic_id(self, topic: str, index: int) -> bytes | None:
-        """The topic id in a partition's folder, None if there is none or it cannot be read; waits for the disk."""
-        found = self.find(TopicPartition(topic, index))
-        assert found is not None, (topic, index)
-        directory, log = found
-        return read_topic_id(directory.disk, log.folder.path, directory.notice)
+    def topic_id(self, topic: str, index: int, expected: bytes) -> bytes | None:
+        """The topic id in a partition's folder, None if there is none or it cannot be read; waits for the disk.
+
+        One that is not `expected`, though the last clean stop left that, is written again. Raises OSError.
+        """
+        there = self.find(TopicPartition(topic, index))
+        assert there is not None, (topic, index)
+        directory, log = there
+        found, checksum = read_topic_id(directory.disk, log.folder.path, directory.notice), crc32c(expected)
+        if found != expected:
+            if log.id_checksum != checksum:
+                return found
+            path = f"{log.folder.path}/{PARTITION_METADATA}"
+            directory.notice(f"{path}: is not as the last clean stop left it: written again")
+            directory.run(Write(directory, log, PARTITION_METADATA, format_partition_metadata(expected)))
+        log.id_checksum = checksum
+        return expected
 
     def by_directory(self) -> list[tuple[LogDirectory, dict[TopicPartition, Log]]]:
         """Every directory with the logs in it; an offline one has none."""
@@ -283,6 +295,7 @@ class LogManager:
             directory.outdated()
             if topic_id is not None and any(topic_id):
                 directory.run(Write(directory, log, PARTITION_METADATA, format_partition_metadata(topic_id)))
+                log.id_checksum = crc32c(topic_id)
             return log
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory is online for {partition}")
 

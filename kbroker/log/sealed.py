@@ -1,4 +1,4 @@
-"""What a clean stop leaves in a partition's folder, in five numbers, so that the next start sees what has changed.
+"""What a clean stop leaves in a partition's folder, in six numbers, so that the next start sees what has changed.
 
 A file that a person, a backup or a repair of the file system has emptied, removed, or cut where an entry ends may still
 make sense, and show wrong data: an index of aborted transactions without its last entry shows what was aborted. The
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.log.checkpoints import Sealed
+from kbroker.log.checkpoints import UNKNOWN, Sealed
 from kbroker.log.errors import CorruptFileError
 from protocol.records import crc32c
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from kbroker.log.log import Log
     from kbroker.log.segment import Segment
-
-UNKNOWN = -1
 
 
 def seal(log: Log) -> Sealed:
@@ -37,6 +35,7 @@ def seal(log: Log) -> Sealed:
         log.epochs.stored,
         aborted,
         UNKNOWN if latest is None else latest,
+        log.id_checksum,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.log.checkpoints import format_clean_shutdown, parse_clean_shutdown, replace_file
+from kbroker.log.checkpoints import format_clean_shutdown, format_partition_metadata, parse_clean_shutdown, replace_file
 from kbroker.log.log import Log
 from kbroker.log.manager import LogManager
 from kbroker.log.sealed import seal
@@ -15,6 +15,8 @@ from kbroker.sim.disk import SimDisk
 from tests.log.directories import fill, open_directory
 from tests.log.managers import names, text
 from tests.log.worlds import all_offsets, first_at_or_after, with_max_timestamp
+from tests.requests import fetch, produce
+from tests.world import World
 
 SHOWN = ("segments-0", "transactions-0", "codec-gzip-0")
 MARKER = "/a/.kafka_cleanshutdown"
@@ -160,3 +162,38 @@ def test_a_folder_that_was_emptied_is_begun_anew(disk: SimDisk) -> None:
     log = manager.get("transactions", 0)
     assert log is not None
     assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("damage", ["another id", "nothing", "gone"])
+def test_a_topic_id_that_changed_since_a_clean_stop_hides_no_record(damage: str) -> None:
+    world = World()
+    world.create("t")
+    world.client().ask(produce(b"v"), 9)
+    world.settle()
+    path = "/a/t-0/partition.metadata"
+    before = text(world.disk, path)
+    world.stop()
+    if damage == "gone":
+        world.disk.remove(path)
+    else:
+        other = format_partition_metadata(bytes(range(16))) if damage == "another id" else ""
+        replace_file(world.disk, "/a/t-0", "partition.metadata", other.encode())
+    world.disk.restart(power_loss=False)
+    world.start()
+    part = world.client().ask(fetch(0), 12).responses[0].partitions[0]
+    assert (part.error_code, bool(part.records), text(world.disk, path)) == (0, True, before)
+
+
+def test_a_folder_with_the_id_of_another_topic_is_set_aside_where_no_clean_stop_knew_better() -> None:
+    world = World()
+    world.create("t")
+    world.client().ask(produce(b"v"), 9)
+    world.restart()
+    world.stop()
+    replace_file(world.disk, "/a/t-0", "partition.metadata", format_partition_metadata(bytes(range(16))).encode())
+    world.disk.remove(MARKER)
+    world.disk.restart(power_loss=False)
+    world.start()
+    part = world.client().ask(fetch(0), 12).responses[0].partitions[0]
+    assert (part.error_code, bool(part.records)) == (0, False)
+    assert any(name.endswith("-stray") for name in names(world.disk, "/a"))
