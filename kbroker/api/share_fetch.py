@@ -7,7 +7,8 @@ too little the request waits for its partitions, and for its share-partitions, w
 answered when its acknowledgements are written, too. An error of a partition is answered with what others have, or when
 the time is up; at once if all have failed.
 
-Where records are is read from the headers of batches: beside the loop, unless they were appended a moment ago.
+Where records are is read from the headers of batches: beside the loop, unless they were appended a moment ago. What the
+disk has to bring first is waited for, whatever the wait of the request: a part without records has none to give.
 
 Unlike Kafka: acknowledgements of a request that cannot be written in 20 s are COORDINATOR_NOT_AVAILABLE; Kafka tries
 five times.
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from kbroker.broker.share_partitions import LedSharePartition, SharePartitions
     from kbroker.broker.share_sessions import Key, ShareSession
     from kbroker.log.aborted import AbortedTransaction
+    from kbroker.log.index_warmup import Cold
     from kbroker.log.isolation import FetchIsolation
     from kbroker.share.share_partition import Acquired, SharePartition
     from protocol.flat import Flat
@@ -346,6 +348,8 @@ class ShareFetching:
         unreadable = _unreadable(call, [name_of(topic_id) for topic_id, _ in keys])
         self._wanted = [self._find(key, unreadable) for key in keys]
         self._scans: dict[LedSharePartition, _Scan] = {}
+        self._cold: dict[LedSharePartition, Cold] = {}  # segments that were not ready when they were last asked
+        self._gives_up = False
         self._left = self._records_left = self._regions_left = 0
 
     @property
@@ -377,8 +381,18 @@ class ShareFetching:
         return [self.acknowledging, self, *found, *(led.partition for led in found)]
 
     def is_open(self) -> bool:
-        """Whether something is under way that the answer has to wait for, however long it takes."""
-        return self.acknowledging.waiting > 0 or any(not scan.is_done for scan in self._scans.values())
+        """Whether something is under way that the answer has to wait for."""
+        return self.acknowledging.waiting > 0 or self._waits_for_disk()
+
+    def _waits_for_disk(self) -> bool:
+        """Whether the disk is to bring records first: an empty part says that there are none."""
+        return any(not scan.is_done for scan in self._scans.values()) or not (
+            self.call.broker.cold_reads.isdisjoint(self._cold.values())
+        )
+
+    def give_up(self) -> None:
+        """From now on what the disk has still not brought is KAFKA_STORAGE_ERROR."""
+        self._gives_up = True
 
     # --- is there enough?
 
@@ -456,6 +470,8 @@ class ShareFetching:
             return (0, None, None, ()) if error is None else (error.code, error.message, None, ())
         if self._records_left <= 0 or self._left <= 0 or not self._regions_left:
             return 0, None, None, ()
+        if self._gives_up and (led in self._cold or (led in self._scans and not self._scans[led].is_done)):
+            return ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR.message, None, ()
         try:
             region, acquired = self._acquire_from(led, now_ms)
         except KafkaError as reason:
@@ -507,7 +523,7 @@ class ShareFetching:
                 self._scan(led, self._share.refresh(led))
             except (KafkaError, OSError):  # which is said when it is acquired from
                 continue
-        return all(scan.is_done for scan in self._scans.values())
+        return self._gives_up or not self._waits_for_disk()
 
     def _scan(self, led: LedSharePartition, state: SharePartition) -> _Scan | None:
         """The batches to acquire from, which may not have been read yet; None: there are none. Raises: KafkaError."""
@@ -518,11 +534,13 @@ class ShareFetching:
         if not state.may_acquire or offset >= led.partition.readable_end(self._isolation):
             self._scans.pop(led, None)
             return None
+        self._cold.pop(led, None)
         most = max(1, self._max_bytes // max(1, sum(each.led is not None for each in self._wanted)))
         try:
             region, aborted = led.partition.read(offset, most, self._isolation, True, False)
         except NotReadyError as error:
             self.call.broker.cold_reads.warm(led.partition, error)
+            self._cold[led] = error.segment
             return None
         if region is None:
             return None
@@ -624,6 +642,11 @@ class ColdShareFetch(DelayedShareFetch):
     def answer(self, now_ms: int) -> Flat | None:
         """The response once it is over."""
         return None if self._fetching.is_open() else self._fetching.response(now_ms)
+
+    def expired(self, now_ms: int) -> Flat | Signal:
+        """The response without what the disk has not brought, which says so."""
+        self._fetching.give_up()
+        return super().expired(now_ms)
 
 
 def _refuse_fetch(request: Flat, code: ErrorCode, text: str, version: int) -> Flat:

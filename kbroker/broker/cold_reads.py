@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kbroker.broker.facts import Touched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
     from kbroker.broker.facts import Tell
     from kbroker.broker.jobs import Job, Owner
@@ -33,7 +33,7 @@ class ColdReads:
         """How many segments are being made ready."""
         return len(self._segments)
 
-    def isdisjoint(self, segments: Sequence[Cold]) -> bool:
+    def isdisjoint(self, segments: Iterable[Cold]) -> bool:
         """Whether none of these segments is being made ready."""
         return self._segments.isdisjoint(segments)
 

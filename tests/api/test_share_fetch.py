@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.config.limits import COLD_PATIENCE_MS
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest
 from tests.api.test_transactions import NAME, Producer
@@ -62,6 +63,42 @@ def test_a_fetch_is_answered_when_its_time_is_up(world: World) -> None:
     number = member.start(wait_ms=500)
     world.advance(600)
     assert acquired(member.client.look()[number]) == []
+
+
+@pytest.fixture
+def cold(world: World) -> Member:
+    """Of a broker that has started, and whose disk does nothing: the next records are in a segment not read yet."""
+    world.create("cold", segment_bytes="700", index_interval_bytes="1")
+    initialize(world, "cold")
+    for at in range(10):
+        world.client().ask(produce(b"%d" % at * 120, topic="cold"), 9)
+    world.settle()
+    world.restart()
+    world.advance(500)
+    log = world.partition("cold").log
+    assert log is not None
+    member = Member(world, ["cold"])
+    member.mode, member.max_records = 1, log.segments[1].base_offset
+    assert member.acquire() == [(0, log.segments[1].base_offset - 1, 1)]
+    world.disk_is_busy = True
+    return member
+
+
+@pytest.mark.parametrize("wait_ms", [0, 500])
+@pytest.mark.parametrize("min_bytes", [0, 1, 300])
+def test_a_segment_that_is_being_made_ready_is_no_end(world: World, cold: Member, wait_ms: int, min_bytes: int) -> None:
+    number = cold.start(wait_ms=wait_ms, min_bytes=min_bytes)
+    world.advance(wait_ms + 100)
+    before = number in cold.client.look()
+    world.disk_is_busy = False
+    world.settle()
+    assert (before, bool(acquired(cold.client.look()[number]))) == (False, True)
+
+
+def test_a_disk_that_brings_nothing_in_the_end_is_said_to_be_at_fault(world: World, cold: Member) -> None:
+    number = cold.start(wait_ms=0)
+    world.advance(3 * COLD_PATIENCE_MS + 100)
+    assert cold.client.look()[number].responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_records_that_are_given_back_go_to_who_waits(world: World) -> None:
