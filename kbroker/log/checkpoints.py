@@ -354,7 +354,9 @@ def read_text(disk: Disk, folder: str, name: str) -> str | None:
     try:
         content = _content(disk, path)
     except FileNotFoundError:
-        return None
+        if disk.stat(path) is None:
+            return None
+        raise CorruptFileError("is no file", path=path) from None  # but a link that leads nowhere
     except IsADirectoryError:
         raise CorruptFileError("is a folder", path=path) from None
     except OSError as error:

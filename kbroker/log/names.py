@@ -43,7 +43,7 @@ PARTITION_METADATA = "partition.metadata"
 MOVED = "replaces-other-copy"
 """In a partition's folder while it takes the place of another in another log directory: it has all records of that."""
 
-PARTITION_FILES = (LEADER_EPOCHS, PARTITION_METADATA)
+PARTITION_FILES = (LEADER_EPOCHS, PARTITION_METADATA, MOVED)
 """What a partition's folder holds beside segments."""
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"

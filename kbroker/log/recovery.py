@@ -25,7 +25,14 @@ from kbroker.log.gaps import gaps, keep_aside
 from kbroker.log.index import MAX_RELATIVE_OFFSET
 from kbroker.log.jobs import remove_if_there, sync_if_there
 from kbroker.log.log import Log
-from kbroker.log.names import LEADER_EPOCHS, PARTITION_FILES, SegmentFile, SegmentPart, parse_segment_file_name
+from kbroker.log.names import (
+    LEADER_EPOCHS,
+    PARTITION_FILES,
+    PENDING_SUFFIX,
+    SegmentFile,
+    SegmentPart,
+    parse_segment_file_name,
+)
 from kbroker.log.producer_state import Producers
 from kbroker.log.replay import replay_batch, replay_producers
 from kbroker.log.scan import WALK_BYTES, headers, intact_batches
@@ -165,7 +172,7 @@ def _sort(listed: list[Entry]) -> tuple[_Found, list[tuple[Entry, SegmentFile]],
         name, _size, _modified_ms, is_dir, is_odd = entry
         file = parse_segment_file_name(name)
         if is_dir or is_odd:
-            if file is not None or name.removesuffix(".tmp") in PARTITION_FILES:
+            if file is not None or name.removesuffix(".tmp").removesuffix(PENDING_SUFFIX) in PARTITION_FILES:
                 foreign.append(name)
         elif file is None:
             has_epochs = has_epochs or name == LEADER_EPOCHS

@@ -90,6 +90,9 @@ def start(home: Path) -> tuple[list[int], list[str]]:
         "segments-0/leader-epoch-checkpoint",
         "segments-0/leader-epoch-checkpoint.tmp",
         "segments-0/partition.metadata",
+        "segments-0/partition.metadata.pending",
+        "segments-0/replaces-other-copy",
+        "segments-0/replaces-other-copy.tmp",
     ],
 )
 def test_what_is_no_file_is_set_aside(home: Path, name: str, kind: Callable[[Path], None]) -> None:
@@ -110,7 +113,7 @@ def test_odd_things_of_other_names_are_left_alone(home: Path, name: str, kind: C
     assert os.path.lexists(home / name)
 
 
-@pytest.mark.parametrize("kind", [folder, fifo, endless_link, a_socket])
+@pytest.mark.parametrize("kind", KINDS)
 def test_who_a_directory_belongs_to_is_not_guessed(home: Path, kind: Callable[[Path], None]) -> None:
     (home / "meta.properties").unlink()
     kind(home / "meta.properties")
