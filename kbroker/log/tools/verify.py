@@ -15,8 +15,17 @@ A partition's own files are `PartitionCheck`'s; this file has the directory, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
-from kbroker.log.checkpoints import checksums, parse_clean_shutdown, parse_offsets, read_text
+from kbroker.log.checkpoints import (
+    UNKNOWN,
+    Sealed,
+    checksums,
+    parse_clean_shutdown,
+    parse_offsets,
+    read_text,
+    read_topic_id,
+)
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.metaproperties import MetaProperties, check_agreement, parse_meta_properties
 from kbroker.log.names import (
@@ -27,6 +36,7 @@ from kbroker.log.names import (
     META_PROPERTIES,
     NOT_OURS,
     OFFSET_CHECKPOINTS,
+    PARTITION_METADATA,
     RECOVERY_POINTS,
     PartitionFolder,
     TopicPartition,
@@ -42,6 +52,7 @@ from kbroker.log.tools.verify_partition import (
     unreadable,
 )
 from kbroker.ports import Disk, Entry
+from protocol.records import crc32c
 
 __all__ = ["Finding", "Progress", "verify"]
 
@@ -114,6 +125,7 @@ class _Directory:
         self._deep = deep
         self._metas = metas
         self._clean = False
+        self._sealed: Mapping[str, Sealed] = {}
 
     def verify(self) -> Iterator[Finding | Progress]:
         entries = sorted(self._disk.list(self._path))
@@ -157,6 +169,7 @@ class _Directory:
                 return
             self._clean = True
             marker = parse_clean_shutdown(text)
+            self._sealed = marker.partitions
             if text and marker.broker_epoch is None:
                 yield fault(path, "holds neither nothing nor a broker epoch")
             now = checksums(self._disk, self._path)
@@ -204,8 +217,19 @@ class _Directory:
         start = checkpoints.get(LOG_START_OFFSETS, {}).get(partition, 0) if is_live else 0
         check = PartitionCheck(self._disk, path, is_clean=self._clean, deep=self._deep, log_start_offset=start)
         yield from check.run()
+        yield from self._verify_topic_id(name)
         if is_live:
             checks[partition] = check
+
+    def _verify_topic_id(self, name: str) -> Iterator[Finding]:
+        """Any other one makes as much sense. That it cannot be read is said elsewhere."""
+        sealed = self._sealed.get(name)
+        if sealed is None or sealed.topic_id == UNKNOWN:
+            return
+        with suppress(OSError):
+            topic_id = read_topic_id(self._disk, self._file(name), lambda notice: None)
+            if topic_id is None or crc32c(topic_id) != sealed.topic_id:
+                yield fault(self._file(f"{name}/{PARTITION_METADATA}"), "is not what the last clean stop wrote")
 
     def _compare(
         self, checkpoints: Mapping[str, Mapping[TopicPartition, int]], checks: Mapping[TopicPartition, PartitionCheck]

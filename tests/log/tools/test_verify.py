@@ -7,6 +7,7 @@ from struct import pack
 
 import pytest
 
+from kbroker.log.checkpoints import format_partition_metadata
 from kbroker.log.tools.verify import Finding, Progress, verify
 from kbroker.sim.disk import SimDisk
 from protocol.records.batch import write_crc
@@ -128,6 +129,10 @@ BATCH = 12 + int.from_bytes(LOG[8:12], "big")
         ({"/a/segments-0/leader-epoch-checkpoint": b"0\n1\n0 99\n"}, "epoch 0: 99 lies behind the log's end, 72"),
         ({"/a/segments-0/leader-epoch-checkpoint": b"0\n2\n0 0\n"}, "leader-epoch-checkpoint: line 2: promises 2"),
         ({"/a/segments-0/partition.metadata": b"version: 0\n"}, "partition.metadata: line 2: expected topic_id"),
+        (
+            {"/a/segments-0/partition.metadata": format_partition_metadata(bytes(range(16))).encode()},
+            "/a/segments-0/partition.metadata: is not what the last clean stop wrote",
+        ),
         ({"/a/meta.properties": None}, "meta.properties: is missing: nothing says whose directory this is"),
         ({"/a/meta.properties": b"version=9\n"}, "meta.properties: version: has version 9"),
         ({"/a/recovery-point-offset-checkpoint": b"1\n0\n"}, "checkpoint: line 1: has version 1"),
