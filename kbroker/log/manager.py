@@ -227,15 +227,18 @@ class LogManager:
             return [each for each in self._online() if each.path == preferred]
         return sorted(self._online(), key=lambda each: each.partitions)
 
-    def topic_id(self, topic: str, index: int, expected: bytes) -> bytes | None:
-        """The topic id in a partition's folder, None if there is none or it cannot be read; waits for the disk.
+    def topic_id(self, topic: str, index: int) -> bytes | None:
+        """The topic id in a partition's folder, None if there is none or it cannot be read; waits for the disk."""
+        found = self.find(TopicPartition(topic, index))
+        assert found is not None, (topic, index)
+        directory, log = found
+        return read_topic_id(directory.disk, log.folder.path, directory.notice)
 
-        One that is not `expected`, though the last clean stop left that, is written again. Raises OSError.
-        """
-        there = self.find(TopicPartition(topic, index))
-        assert there is not None, (topic, index)
-        directory, log = there
-        found, checksum = read_topic_id(directory.disk, log.folder.path, directory.notice), crc32c(expected)
+    def mended_topic_id(self, topic: str, index: int, expected: bytes) -> bytes | None:
+        """`topic_id`; one that is not `expected`, though the last clean stop left that, is written again."""
+        found, checksum = self.topic_id(topic, index), crc32c(expected)
+        directory = self._directory_of[TopicPartition(topic, index)]
+        log = directory.logs[TopicPartition(topic, index)]
         if found != expected:
             if log.id_checksum != checksum:
                 return found

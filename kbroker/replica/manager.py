@@ -298,7 +298,7 @@ class ReplicaManager:
         if stranger is None or partition.topic_id == ZERO_UUID:
             return
         try:
-            found = self._logs.topic_id(partition.topic, partition.index, partition.topic_id)
+            found = self._logs.mended_topic_id(partition.topic, partition.index, partition.topic_id)
         except OSError as error:
             self._logs.disk_failed(stranger.folder.path, error)
             raise storage_error(error, str(error)) from error
