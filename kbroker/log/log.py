@@ -135,7 +135,7 @@ class Log(LogReads):
         self.folder = folder
         self.config = config
         self.is_configured = True
-        self.id_checksum = UNKNOWN  # of the topic id in its folder, as it was last right
+        self.id_checksum = UNKNOWN  # of the topic id in its folder, as the last clean stop left it with these segments
         self.segments = segments
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset

@@ -315,14 +315,14 @@ class _Loader:
                 )
             except KafkaError as error:  # records below the recovery point that cannot be read
                 raise OSError(errno.EIO, f"{name}: {error.message}; verify-log says where") from error
-            if clean and (sealed is None or segments_checksum(log.segments) != sealed.segments):
+            if sealed is not None and segments_checksum(log.segments) == sealed.segments:
+                log.id_checksum = sealed.topic_id
+            elif clean:
                 self._found.notices.extend(gaps(log.segments, cleaned.get(partition, 0)))
             trusted_too_far = trusted_too_far or log.recovery_point < trusted.get(partition, 0)
             log.set_high_watermark(high_watermarks.get(partition, 0))
             log.cleaned_to = min(cleaned.get(partition, 0), log.log_end_offset)
             log.is_configured = False
-            if sealed is not None:
-                log.id_checksum = sealed.topic_id
             durable[partition] = min(trusted.get(partition, 0), log.recovery_point)
             self._keep(partition, folder, log)
             if self._progress is not None and (not clean or done % _TELL_EVERY == 0 or done + 1 == len(folders)):
