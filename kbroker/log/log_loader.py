@@ -36,6 +36,7 @@ from kbroker.log.names import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     META_PROPERTIES,
+    METADATA_STORE,
     NOT_OURS,
     OFFSET_CHECKPOINTS,
     RECOVERY_POINTS,
@@ -340,7 +341,7 @@ class _Loader:
             path = f"{self._path}/{entry.name}"
             folder = parse_folder_name(entry.name) if entry.is_dir else None
             if is_known_file(entry.name):
-                if entry.is_dir or entry.is_odd:
+                if (entry.is_dir or entry.is_odd) and entry.name not in METADATA_STORE:
                     found.notices.append(put_aside(self._disk, self._path, entry.name))
             elif folder is None:
                 kind = "folder" if entry.is_dir else "file"

@@ -65,7 +65,9 @@ NOT_OURS = frozenset({f"{METADATA_LOG}-0", "remote-log-index-cache"})
 """Folders that Apache's brokers keep in a log directory and that are no partition of ours: KRaft's own log, and the
 indices fetched from tiered storage."""
 
-_METADATA_STORE = ("metadata.db", "metadata.db-wal")  # a lone broker's, in its first log directory
+METADATA_STORE = ("metadata.db", "metadata.db-wal", "metadata.db-journal")
+"""A lone broker's, in its first log directory: its opener judges what is in their place."""
+
 _SET_ASIDE = re.compile(r"metadata\.db\.old(-[0-9]+)?")  # by `kbroker metadata rebuild`
 SECURE_FILES = (
     "secure.properties", "secure-admin.properties", "secure-authority.key", "secure-authority.pem",
@@ -80,7 +82,7 @@ _KNOWN_FILES = frozenset(
         CLEAN_SHUTDOWN,
         LOCK,
         "bootstrap.checkpoint",
-        *_METADATA_STORE,
+        *METADATA_STORE,
         *SECURE_FILES,
     )
 )

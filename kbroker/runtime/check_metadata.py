@@ -30,11 +30,7 @@ def check(disk: Disk, paths: Sequence[str]) -> Iterator[str]:
         try:
             file = TreeFile(copy, is_copy=True)
         except DamagedError as error:
-            yield (
-                str(error)
-                .replace(copy, path)
-                .replace(f"rebuild {copy.rpartition('/')[0]}", f"rebuild {' '.join(paths)}")
-            )
+            yield str(error).replace(copy, path)
             return
         with closing(file):
             nodes = {name: node.data for name, node in file.tree.nodes.items()}

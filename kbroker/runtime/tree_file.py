@@ -288,6 +288,7 @@ def copied(path: str) -> Iterator[str]:
     import shutil  # a broker that starts needs neither
     import tempfile
 
+    _check_kinds(path)
     try:
         made = tempfile.TemporaryDirectory(prefix="kbroker-metadata-")
     except OSError:  # a container may have no folder for temporary files
@@ -397,15 +398,20 @@ def _has_content(path: str) -> bool:
     return os.path.exists(path) and os.path.getsize(path) > 0
 
 
+def _check_kinds(path: str) -> None:
+    """Raises: OSError where a pipe would be waited for, or a link to nowhere be taken for a file that is new."""
+    for each in (path, _beside(path, "-wal"), _beside(path, "-journal")):
+        if os.path.lexists(each) and not os.path.isfile(each):
+            raise OSError(f"{each}: is no file")
+
+
 def _check_files(path: str) -> bool:
     """Whether there is a log of SQLite's beside the file, and anything in it.
 
     Raises: OSError if SQLite would lose what is there, or wait for it.
     """
+    _check_kinds(path)
     log = _beside(path, "-wal")
-    for each in (path, log, _beside(path, "-journal")):
-        if os.path.lexists(each) and not os.path.isfile(each):  # a pipe would be waited for
-            raise OSError(f"{each}: is no file")
     _check_unused(path)  # before the log is read, which may be in the middle of a write
     content = b""
     with suppress(FileNotFoundError), open(log, "rb") as file:

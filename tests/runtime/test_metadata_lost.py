@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,8 @@ from protocol.messages.handshake import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.e2e.world import World
 from tests.log.directories import fill, open_directory
+from tests.log.test_odd_files import dangling_link, fifo
+from tests.log.test_odd_files import folder as folder_there
 from tests.processes import BrokerProcess
 
 MADE = 10  # topics that `fill` makes, of a partition each
@@ -117,6 +121,21 @@ def test_one_that_was_emptied_is_no_new_world_even_where_there_are_no_partitions
     assert faults(*folders) == [said]
     rebuilt(*folders)
     assert faults(*folders) == []
+
+
+@pytest.mark.parametrize("kind", [folder_there, dangling_link, fifo])
+@pytest.mark.parametrize("name", ["metadata.db", "metadata.db-wal"])
+def test_what_is_no_file_in_its_place_is_named_and_left_there(
+    folder: Path, name: str, kind: Callable[[Path], None]
+) -> None:
+    rebuilt(folder)
+    (folder / name).unlink(missing_ok=True)
+    kind(folder / name)
+    for opens in (TreeFile, whole_nodes):
+        with pytest.raises(OSError, match=f"^{folder}/{name}: is no file$"):
+            opens(f"{folder}/metadata.db")
+    open_directory(SystemDisk(), str(folder)).close(broker_epoch=8)  # what is in the store's place, its opener judges
+    assert os.path.lexists(folder / name)
 
 
 @pytest.mark.parametrize(
