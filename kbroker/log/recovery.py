@@ -100,8 +100,7 @@ def open_log(
         recovery.run(recovery_point, log_start_offset, wall_ms, progress)
         log_end_offset = segments[-1].end()[0]
     mended |= _mend_aborted(segments, notices, None if sealed is None else sealed.aborted)
-    if segments:
-        notices.extend(_lost(path, log_end_offset, log_start_offset, recovery_point))
+    notices.extend(_lost(path, max(log_end_offset, 0), log_start_offset, recovery_point))
     if log_end_offset < log_start_offset:
         _start_over(segments, log_start_offset, epochs, producers, snapshots)
         segments.append(_first_segment(folder, log_start_offset, config, random, wall_ms))

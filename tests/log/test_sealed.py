@@ -158,10 +158,12 @@ def test_the_marker_keeps_what_is_sealed(disk: SimDisk) -> None:
 def test_a_folder_that_was_emptied_is_begun_anew(disk: SimDisk) -> None:
     for name in names(disk, "/a/transactions-0"):
         disk.remove(f"/a/transactions-0/{name}")
-    manager, _ = start(disk)
+    manager, lines = start(disk)
     log = manager.get("transactions", 0)
     assert log is not None
     assert log.log_end_offset == 0
+    lost = "/a/transactions-0: ends at offset 0, it was durable to"
+    assert len([line for line in lines if line.startswith(lost)]) == 1
 
 
 @pytest.mark.parametrize("damage", ["another id", "nothing", "gone"])
