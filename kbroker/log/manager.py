@@ -275,9 +275,10 @@ class LogManager:
         found = self.find(partition) if not is_new or (there is not None and there.online) else None
         if found is not None:
             return found[1]
+        name = folder_name(partition)
         if not is_new:
             check_is_nowhere(partition, self.directories)
-        name = folder_name(partition)
+            self._check_leads_somewhere(name)
         if len(name) > MAX_NAME_LENGTH:
             raise name_too_long(name)
         for directory in self._candidates(partition):
@@ -301,6 +302,17 @@ class LogManager:
                 log.id_checksum = crc32c(topic_id)
             return log
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory is online for {partition}")
+
+    def _check_leads_somewhere(self, name: str) -> None:
+        """A link to nowhere in a partition's place may have led to its records, which may come back.
+
+        Raises: KafkaError KAFKA_STORAGE_ERROR.
+        """
+        for directory in self._online():
+            with directory.guarded():
+                found = directory.disk.stat(f"{directory.path}/{name}")
+            if found is not None and found.is_odd:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}/{name}: is no folder")
 
     def delete(self, topic: str, index: int, *, now_ms: int) -> bool:
         """Take a partition away: its folder is renamed now and removed by and by; whether there was one.

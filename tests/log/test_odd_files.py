@@ -12,8 +12,9 @@ import pytest
 
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.runtime.files import SystemDisk
-from tests.log.directories import fill, open_directory
-from tests.log.worlds import all_offsets
+from protocol.errors import KafkaError
+from tests.log.directories import SMALL, TOPIC_ID, fill, open_directory
+from tests.log.worlds import NOW, all_offsets
 
 
 def folder(path: Path) -> None:
@@ -111,6 +112,19 @@ def test_odd_things_of_other_names_are_left_alone(home: Path, name: str, kind: C
     kind(home / name)
     start(home)
     assert os.path.lexists(home / name)
+
+
+@pytest.mark.parametrize("kind", [fifo, dangling_link, endless_link, a_socket])
+def test_a_partition_whose_folder_may_come_back_is_not_begun_empty(home: Path, kind: Callable[[Path], None]) -> None:
+    shutil.rmtree(home / "segments-0")
+    kind(home / "segments-0")
+    manager = open_directory(SystemDisk(), str(home))
+    with pytest.raises(KafkaError, match=rf"KAFKA_STORAGE_ERROR.*{home}/segments-0: is no folder"):
+        manager.get_or_create("segments", 0, TOPIC_ID, SMALL, is_new=False, wall_ms=NOW)
+    assert os.path.lexists(home / "segments-0")
+    log = manager.get_or_create("segments", 0, TOPIC_ID, SMALL, is_new=True, wall_ms=NOW)
+    assert (log.log_end_offset, os.path.lexists(home / "segments-0.foreign")) == (0, True)
+    manager.close(broker_epoch=8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
