@@ -201,8 +201,7 @@ def _as_text(settings: dict[str, str]) -> str:
 def _password(folder: str) -> tuple[str, bool]:
     """The admin's, and whether it is new."""
     try:
-        with open(f"{folder}/{ADMIN_FILE}", encoding="utf-8") as file:
-            settings = parse_properties(file.read())
+        settings = parse_properties(_content(f"{folder}/{ADMIN_FILE}").decode())
         return read_module(settings["sasl.jaas.config"]).options["password"], False
     except (FileNotFoundError, KeyError):
         return secrets.token_urlsafe(PASSWORD_BYTES), True
@@ -213,6 +212,14 @@ def _password(folder: str) -> tuple[str, bool]:
 def _names(hosts: Sequence[str]) -> list[str]:
     named = [host for each in hosts if (host := each.strip("[]")) and not is_every_interface(host)]
     return list(dict.fromkeys([*named, "localhost", "127.0.0.1", "::1", socket.gethostname()]))
+
+
+def _content(path: str) -> bytes:
+    """All of a file. Raises: OSError; UsageError for a pipe, which would be waited for."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UsageError(f"{path}: is no file")
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _write(path: str, data: bytes, mode: int = 0o600) -> None:
@@ -333,10 +340,8 @@ def _read(folder: str, certificate: str, key: str) -> _Pair | None:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        with open(f"{folder}/{certificate}", "rb") as file:
-            found = x509.load_pem_x509_certificate(file.read())
-        with open(f"{folder}/{key}", "rb") as file:
-            private = load_pem_private_key(file.read(), None)
+        found = x509.load_pem_x509_certificate(_content(f"{folder}/{certificate}"))
+        private = load_pem_private_key(_content(f"{folder}/{key}"), None)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):

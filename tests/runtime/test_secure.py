@@ -161,3 +161,12 @@ def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path, file: str) -> None
     with pytest.raises(UsageError, match=f"{file}: ") as caught:
         secure(str(tmp_path), listeners=HERE)
     assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["secure-authority.key", "secure-broker.pem", "secure-admin.properties"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path, file: str) -> None:
+    secure(str(tmp_path), listeners=HERE).write_recipe("127.0.0.1:9092")
+    (tmp_path / file).unlink()
+    os.mkfifo(tmp_path / file)
+    with pytest.raises(UsageError, match=f"{file}: is no file"):
+        secure(str(tmp_path), listeners=HERE)
