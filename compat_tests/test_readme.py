@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.usage import installed_by
 from tests.test_installing import PAGES, ROOT
 
 pytestmark = pytest.mark.timeout(1800)
@@ -28,6 +29,9 @@ COMMANDS = sorted(
         if re.search(r" '?\.", line)
     }
 )
+RUNS = sorted(set(re.findall(r"(?:uvx|pipx run) [^`\n]*kbroker start", README)))
+VENDORED = "vendor/kbroker"  # where the pages have a checkout in a project of the reader's
+PROJECT = '[project]\nname = "shop"\nversion = "1"\n[tool.setuptools]\npackages = []\n'
 START_S = 1500.0
 
 
@@ -94,7 +98,38 @@ def test_commands_of_a_terminal(checkout: Path, port: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_is_installed(checkout: Path, command: str, tmp_path: Path) -> None:
     """Documented: each way to install"""
-    script = (
-        f'python3 -m venv "{tmp_path}/env"\n. "{tmp_path}/env/bin/activate"\n{command}\nkbroker --version\npip check'
+    stands = checkout
+    if VENDORED in command:
+        stands = tmp_path / "project"
+        (stands / VENDORED).parent.mkdir(parents=True)
+        (stands / VENDORED).symlink_to(checkout)
+        (stands / "pyproject.toml").write_text(PROJECT)
+    elif "../kbroker" in command:
+        (stands := checkout.parent / "shop").mkdir(exist_ok=True)
+    assert "kbroker" in bash(stands, in_environment(tmp_path, command, "kbroker --version", "pip check"))
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_what_is_run_without_installing_it(checkout: Path, command: str, tmp_path: Path) -> None:
+    """README: a start by uv, or by pipx"""
+    runner, _, rest = command.partition(" ")
+    own = f"{{ type -P {runner} > /dev/null || pip install {'uv' if runner == 'uvx' else runner}; }}"
+    said = bash(
+        checkout, in_environment(tmp_path, own, f"{runner} {rest.replace('kbroker start', 'kbroker --version')}")
     )
-    assert "kbroker" in bash(checkout, script)
+    assert "kbroker, version " in said
+
+
+def test_what_the_program_says_to_install(checkout: Path, tmp_path: Path) -> None:
+    """The program's own hint, where kbroker is installed and its name is not on the index"""
+    has_it = 'python -c "import confluent_kafka"'
+    script = in_environment(
+        tmp_path, "pip install .", f"! {has_it} 2> /dev/null", installed_by("cli").partition(" ")[2]
+    )
+    bash(checkout, f"{script}\n{has_it}")
+
+
+def in_environment(tmp_path: Path, *commands: str) -> str:
+    """A script that runs these in a new virtual environment."""
+    made = tmp_path / "env"
+    return "\n".join([f'python3 -m venv "{made}"', f'. "{made}/bin/activate"', *commands])

@@ -1,4 +1,4 @@
-"""How to install is said in one way, by the pages and by the program: by name and version, or a checkout's path."""
+"""How to install is said in one way: by a checkout's path, and by the program, which is installed, by an extra."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runpy import run_path
 
 import pytest
 
-from kbroker import __version__
+from kbroker.usage import installed_by as hint
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
@@ -33,28 +33,25 @@ def installed_by(path: Path) -> list[str]:
     return found
 
 
-def is_known(asked: str) -> bool:
-    """Whether it is there to be installed: kbroker, with its extras and in this version, or a client library."""
-    ours = re.fullmatch(r"(\.|kbroker)(?:\[([\w,-]+)\])?(?:==(.+))?", asked)
-    if ours is None:
-        return re.split(r"[=<>~]", asked)[0] in OF_OTHERS
-    _, extras, version = ours.groups()
-    return set(filter(None, (extras or "").split(","))) <= EXTRAS and version in (None, __version__)
+def is_known(asked: str, place: str) -> bool:
+    """Whether it is there to be installed: kbroker from this place, with its extras, or a client library."""
+    ours = re.fullmatch(rf"({place})(?:\[([\w,-]+)\])?", asked)
+    if ours is not None:
+        return set(filter(None, (ours[2] or "").split(","))) <= EXTRAS
+    return re.split(r"[=<>~]", asked)[0] in OF_OTHERS
 
 
-def test_what_the_pages_and_the_program_say_to_install_is_there() -> None:
-    said = [
-        (path.name, each)
-        for path in (*PAGES, *PROGRAMS)
-        if path.suffix in (".md", ".py")
-        for each in installed_by(path)
-    ]
+def test_what_the_pages_say_to_install_is_a_checkout_by_its_path() -> None:
+    """There is no release: by its name it would not be found, or be another one's."""
+    said = [(path.name, each) for path in PAGES for each in installed_by(path)]
     assert len(said) > 10
-    assert [each for each in said if not is_known(each[1])] == []
+    assert [each for each in said if not is_known(each[1], place=r"\.|\.\.?/[\w/]*kbroker")] == []
 
 
-def test_the_readme_installs_this_version() -> None:
-    assert f"    pip install kbroker=={__version__}" in (ROOT / "README.md").read_text()
+def test_what_the_program_says_to_install_adds_to_what_is_installed() -> None:
+    said = [(path.name, each) for path in PROGRAMS if path.suffix == ".py" for each in installed_by(path)]
+    assert [each for each in said if not is_known(each[1], place=r"\.|kbroker")] == []
+    assert is_known(hint("security").split("'")[1], place="kbroker")
 
 
 def test_what_was_compiled_stays_where_it_cannot_be_compiled_again(

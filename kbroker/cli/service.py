@@ -58,7 +58,9 @@ def service(properties: str | None, kind: str, user: str | None) -> int:
     if odd := [word for word in (*command, *writes) if not word.isprintable()]:
         raise click.UsageError(f"{odd[0]!r}: allowed in a service: a path of printable characters")
     if any(each in f"{sys.prefix}/" for each in _CACHES):
-        complain(f"{sys.prefix} is a cache, and removed one day: install it first, by uv tool install kbroker")
+        complain(
+            f"{sys.prefix} is a cache, and removed one day: install it first: uv tool install PATH, of its checkout"
+        )
     click.echo((_unit if kind == "systemd" else _plist)(command, writes, user), nl=False)
     return 0
 
