@@ -106,18 +106,21 @@ def configure(environment: Mapping[str, str], place: Place, mounts: str = "") ->
     environment = {name: value for name, value in environment.items() if name != "CLUSTER_ID"}
     settings: dict[str, str] = {}
     for path in map(place, GIVEN):
+        if os.path.isdir(path):  # which would be a start on defaults, open to every client
+            raise ConfigError([f"{path}: is a directory; Docker makes one where the file to be mounted is not there"])
         if os.path.isfile(path):
             with open(path, encoding="utf-8-sig", errors="replace") as file:
                 found = parse_properties(file.read(), path)
-            if found:
-                check_file(found, path)
+            check_file(found, path)
             settings = {key: each.text for key, each in found.items()}
             break
     unset: list[str] = []
     settings |= _stores(environment, place, unset)
     given = static_values(format_properties(settings), environment=environment)
-    if not given.keys() & {"log.dirs", "log.dir"}:
-        settings["log.dirs"] = data_directory(mounts)
+    folders = given.get("log.dirs", given.get("log.dir"))
+    settings["log.dirs"] = (
+        data_directory(mounts) if folders is None else folders.text
+    )  # always: no file is without a key
     if not given.keys() & {"listeners", "advertised.listeners"}:
         settings["advertised.listeners"] = ADVERTISED
     if cluster_id and "cluster.id" not in given:

@@ -14,7 +14,7 @@ import click
 
 from kbroker.cli import complain
 from kbroker.cli._broker import say
-from kbroker.config import ConfigError, resolve_broker, static_values
+from kbroker.config import ConfigError, check_file, parse_properties, resolve_broker, static_values
 from kbroker.config.quorum import quorum_settings
 from kbroker.config.resolve import BrokerLayers
 from kbroker.log.checkpoints import format_uuid
@@ -122,7 +122,9 @@ def _shown(meta: MetaProperties) -> str:
 def _config(path: str) -> BrokerConfig:
     """Raises: ConfigError, OSError."""
     with open(path, encoding="utf-8-sig", errors="replace") as file:
-        static = static_values(file.read(), file_name=path, environment=os.environ)
+        text = file.read()
+    check_file(parse_properties(text, path), path)
+    static = static_values(text, file_name=path, environment=os.environ)
     return resolve_broker(BrokerLayers(static=static))
 
 

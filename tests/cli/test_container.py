@@ -23,7 +23,16 @@ from kbroker.cli.container import (
     storage,
     write,
 )
-from kbroker.config import BrokerLayers, ConfigError, Listeners, resolve_broker, resolve_listeners, static_values
+from kbroker.config import (
+    BrokerLayers,
+    ConfigError,
+    Listeners,
+    check_file,
+    resolve_broker,
+    resolve_listeners,
+    static_values,
+)
+from kbroker.config import parse_properties as broker_parse
 from kbroker.properties import parse_properties
 
 ID = "4L6g3nShT-eMCtK--X86sw"
@@ -64,7 +73,7 @@ def test_without_any_variable_it_is_found_under_localhost(place: Place) -> None:
 
 def test_variables_that_say_it_leave_nothing_to_assume(place: Place) -> None:
     environment = {"KAFKA_LOG_DIRS": "/tmp/x", "KAFKA_LISTENERS": "PLAINTEXT://:1234"}
-    assert configure(environment, place).properties == {}
+    assert configure(environment, place).properties == {"log.dirs": "/tmp/x"}
     assert configure(environment, place).health == ("127.0.0.1", "1234", "yes")
 
 
@@ -76,6 +85,30 @@ def test_a_file_of_the_user_counts(path: str, place: Place) -> None:
         "num.partitions": "7",
         "log.dirs": DATA,
     }
+
+
+@pytest.mark.parametrize("more", [{}, {"KAFKA_LISTENERS": "PLAINTEXT://:0", "KAFKA_LOG_DIRS": "/tmp/x"}])
+def test_a_broker_takes_the_file_that_is_written(more: dict[str, str], place: Place) -> None:
+    """Whatever variables say: a file without any key would be no start."""
+    write(configure(more, place), place)
+    given = broker_parse(Path(place(PROPERTIES)).read_text())
+    check_file(given, PROPERTIES)
+    assert given["log.dirs"].text == more.get("KAFKA_LOG_DIRS", DATA)
+
+
+@pytest.mark.parametrize("path", ["mnt/shared/config/server.properties", "etc/kbroker/server.properties"])
+def test_a_folder_in_place_of_the_user_s_file_is_no_start(path: str, place: Place) -> None:
+    """Docker makes one where the file to be mounted is not there; a broker on defaults would be open to everybody."""
+    Path(place(f"/{path}")).mkdir()
+    with pytest.raises(ConfigError, match=r"server\.properties: is a directory; Docker makes one where the file"):
+        configure({}, place)
+
+
+@pytest.mark.parametrize("content", ["", "# nothing\n", '{"listeners": "PLAINTEXT://:9092"}'])
+def test_a_file_of_the_user_without_a_key_is_no_start(content: str, place: Place) -> None:
+    Path(place("/etc/kbroker/server.properties")).write_text(content)
+    with pytest.raises(ConfigError, match="no key of a broker is in it"):
+        configure({}, place)
 
 
 @pytest.mark.parametrize(

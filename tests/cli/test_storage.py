@@ -51,6 +51,15 @@ def test_a_directory_of_another_cluster_is_refused(properties: Path, capsys: pyt
     assert "cluster id MkU3OEVBNTcwNTJENDM2Qk differs from AkU3OEVBNTcwNTJENDM2Qk" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [("format", "-t", CLUSTER), ("info",)])
+def test_a_file_that_is_no_server_properties_is_refused(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path := tmp_path / "server.json").write_text('{"process.roles": "broker"}\n')
+    assert run(["storage", *words, "-c", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"kbroker: {path}: no key of a broker is in it")
+
+
 def test_a_broker_that_is_no_member_needs_no_formatting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "server.properties"
     path.write_text(f"log.dirs={tmp_path}/a\n")
