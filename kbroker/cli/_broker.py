@@ -20,7 +20,7 @@ from protocol.namedtuple import NamedTuple
 if TYPE_CHECKING:
     from kbroker.config import Given
     from kbroker.console.start import BrokerConsole
-    from kbroker.ports import Disk
+    from kbroker.ports import Disk, Endpoint
     from kbroker.runtime.loading import DirectoryLoad, Show
     from kbroker.runtime.node import MakeCore, Node
     from kbroker.runtime.secure import Secured
@@ -29,10 +29,12 @@ log = logging.getLogger("kbroker")
 
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_LEVEL = "info"
 LAST_PORT = 65535
 NO_FILE = "default without a properties file"
 """Where a setting comes from that `_own_machine.py` assumes."""
 CONSOLE_LISTENER = "127.0.0.1:8080"
+THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 
 class Start(NamedTuple):
@@ -47,8 +49,8 @@ class Start(NamedTuple):
     port: int | None = None
     data: str | None = None
     overrides: tuple[str, ...] = ()
-    log_format: str = "text"
-    log_level: str = "info"
+    log_format: str = LOG_FORMATS[0]
+    log_level: str = LOG_LEVEL
     faults: str | None = None
     secure: bool = False
     ready_lines: bool = False
@@ -59,7 +61,12 @@ def plain_start(words: Sequence[str]) -> Start | None:
     """What click would make of these arguments; None if they ask for help, are wrong, or not worth knowing here."""
     files: list[str] = []
     overrides: list[str] = []
-    options: dict[str, str | None] = {"--port": None, "--data": None, "--log-format": "text", "--log-level": "info"}
+    options: dict[str, str | None] = {
+        "--port": None,
+        "--data": None,
+        "--log-format": LOG_FORMATS[0],
+        "--log-level": LOG_LEVEL,
+    }
     flags = {"--ready-lines": False, "--console": False}
     left = iter(words)
     for word in left:
@@ -159,8 +166,22 @@ def discard_output() -> None:
 def _secured(start: Start) -> Secured:
     """What a secured start needs, made where it is missing. Raises: ConfigError, OSError."""
     from kbroker.cli._secure import secured_start
+    from kbroker.config import ConfigError
+    from kbroker.runtime.node import StartupError
 
-    return secured_start(start)
+    try:
+        return secured_start(start)
+    except StartupError as error:
+        raise ConfigError([f"{error}{_instead(error, start)}"]) from None
+
+
+def on_port(listeners: str, port: int) -> str:
+    """The value of `listeners` with another port. Raises: ConfigError where it names several."""
+    from kbroker.config import ConfigError
+
+    if "," in listeners:
+        raise ConfigError([f"--port {port}: there are several listeners ({listeners}); set their ports there"])
+    return f"{listeners.rpartition(':')[0]}:{port}"
 
 
 def _settings(start: Start, secured: Secured | None) -> dict[str, Given]:
@@ -197,12 +218,8 @@ def _settings(start: Start, secured: Secured | None) -> dict[str, Given]:
         static |= assumed
     if start.port is not None and secured is None:
         listeners = static["listeners"].text if "listeners" in static else str(BrokerConfig.KEYS["listeners"].default)
-        if "," in listeners:
-            raise ConfigError(
-                [f"--port {start.port}: there are several listeners ({listeners}); set their ports there"]
-            )
         where = NO_FILE if "listeners" in assumed else "--port"
-        static["listeners"] = Given(f"{listeners.rpartition(':')[0]}:{start.port}", where)
+        static["listeners"] = Given(on_port(listeners, start.port), where)
     if secured is not None:
         static["log.dirs"] = Given(secured.folder, "--data")
     elif start.data is not None:
@@ -287,12 +304,40 @@ def _instead(error: Exception, start: Start) -> str:
     """What to type where the address or the directory of a start is another process's."""
     from kbroker.runtime.node import AddressInUseError, NoDirectoryError
 
-    again = f"kbroker start {start.properties}" if start.properties else "kbroker start"
-    if isinstance(error, AddressInUseError):
-        if error.port is None:
-            return "; write another port into listeners"
-        return f"; another port: {again} --port {error.port + 1 if error.port < LAST_PORT else 0}"
-    return f"; another directory: {again} --data DIR" if isinstance(error, NoDirectoryError) else ""
+    if isinstance(error, NoDirectoryError):
+        return f"; another directory: {_again(start, '--data', 'DIR')}"
+    if not isinstance(error, AddressInUseError):
+        return ""
+    if error.port is None:
+        return f"; write another port into {error.key}"
+    port = error.port + 1 if error.port < LAST_PORT else 0
+    if error.key == "listeners":
+        return f"; another port: {_again(start, '--port', str(port))}"
+    return f"; another port: {_again(start, '--override', f'{error.key}={error.host}:{port}')}"
+
+
+def _again(start: Start, option: str, value: str) -> str:
+    """The command that was typed, all of it, with another value of one option: ready to be typed."""
+    from shlex import join
+
+    valued = {"--port": None if start.port is None else str(start.port), "--data": start.data, "--faults": start.faults}
+    replaced = ("log.dirs", "log.dir") if option == "--data" else (value.partition("=")[0],)
+    overrides = [each for each in start.overrides if each.partition("=")[0].strip() not in replaced]
+    if option == "--override":
+        overrides.append(value)
+    else:
+        valued[option] = value
+    words = ["kbroker", "start", *([start.properties] if start.properties else [])]
+    for name, text in (*valued.items(), *(("--override", each) for each in overrides)):
+        words += [name, text] if text is not None else []
+    flags = {"--secure": start.secure, "--console": start.console, "--ready-lines": start.ready_lines}
+    words += [name for name, is_given in flags.items() if is_given]
+    for name, text, default in (
+        ("--log-format", start.log_format, LOG_FORMATS[0]),
+        ("--log-level", start.log_level, LOG_LEVEL),
+    ):
+        words += [name, text] if text != default else []
+    return join(words)
 
 
 def _bars() -> Show:
@@ -334,13 +379,15 @@ def _summary(node: Node, seconds: float, secured: Secured | None, console: str |
     if may_colour(sys.stdout):
         title = f"\x1b[1;32m{title}\x1b[0m"
     lines = [title, *(f"  {name:12} {value}" for name, value in rows)]
-    if secured is not None:
-        from kbroker.cli._secure import recipes_of
-
-        lines += recipes_of(secured, _first_address(node))
     if node.endpoints:
-        who = "" if secured is None else f" --command-config {secured.admin_file}"
-        topic = f"-b {_first_address(node)}{who} -t quickstart"
+        first = _first(node, secured)
+        address, who = _address(first.host, first.port), " --command-config FILE" if first.security_protocol else ""
+        if secured is not None:
+            from kbroker.cli._secure import recipes_of
+
+            lines += recipes_of(secured, address)
+            who = f" --command-config {secured.admin_file}"
+        topic = f"-b {address}{who} -t quickstart"
         lines += ["  try:", *_extra(), f"    kbroker produce {topic}", f"    kbroker consume {topic} -o beginning"]
     return "\n".join(lines)
 
@@ -371,9 +418,12 @@ def _ready_lines(node: Node, *, as_json: bool) -> list[str]:
     return [f"[{stamp},000] INFO {each}" for each in lines]
 
 
-def _first_address(node: Node) -> str:
-    """Where clients begin."""
-    return _address(node.endpoints[0].host, node.endpoints[0].port)
+def _first(node: Node, secured: Secured | None) -> Endpoint:
+    """Where a reader begins: at an address of plain text, or of what was secured; of this machine if there is one."""
+    from kbroker.config.broker import SECURITY_PROTOCOLS
+
+    wanted = 0 if secured is None else SECURITY_PROTOCOLS.index(secured.protocol)
+    return min(node.endpoints, key=lambda each: (each.security_protocol != wanted, each.host not in THIS_MACHINE))
 
 
 def _address(host: str, port: int) -> str:
@@ -404,6 +454,7 @@ def _summary_line(node: Node, seconds: float, secured: Secured | None, console: 
         "seconds": round(seconds, 3),
     }
     if secured is not None:
-        secured.write_recipe(_first_address(node))
+        first = _first(node, secured)
+        secured.write_recipe(_address(first.host, first.port))
         fields["client_properties"] = secured.admin_file
     return json_line("info", time.time(), fields)

@@ -1,6 +1,7 @@
 """What a start without a properties file assumes: a person who tries things out on their own machine.
 
-Called by `_broker.py` for `kbroker start`; with a file, Kafka's own defaults count. Pure but for the home directory.
+Called by `_broker.py` for `kbroker start`; with a file, Kafka's own defaults count. No folder is made here: the broker
+makes its own, once it has its port.
 
 | key | Kafka's default | here |
 |---|---|---|
@@ -27,16 +28,14 @@ _OF_A_CLUSTER = ("zookeeper.connect", "process.roles")
 def own_machine_defaults(static: Mapping[str, Given], *, needs_directory: bool) -> dict[str, Given]:
     """The settings that a start assumes beside those that were given. needs_directory: whether none was named.
 
-    Raises: ConfigError where there is no home directory to keep data in; OSError where its folders cannot be made.
+    Raises: ConfigError where there is no home directory to keep data in.
     """
     assumed: dict[str, Given] = {}
     in_cluster = any(key in static and static[key].text.strip() for key in _OF_A_CLUSTER)
     if not in_cluster and "listeners" not in static and "advertised.listeners" not in static:
         assumed["listeners"] = Given(LISTENERS, NO_FILE)
     if needs_directory:
-        folder = user_data_directory(os.environ, sys.platform)
-        os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)  # a broker makes the last folder alone
-        assumed["log.dirs"] = Given(folder, NO_FILE)
+        assumed["log.dirs"] = Given(user_data_directory(os.environ, sys.platform), NO_FILE)
     return assumed
 
 

@@ -73,6 +73,9 @@ def console(
         )
     try:
         sock = listening(host, port)
+    except ConsoleError as error:
+        raise click.ClickException(f"{error}; --listener HOST:PORT names another") from None
+    try:
         made = Console(Options(addresses, security, hosts_for(host, names), read_only, registry))
     except ConsoleError as error:
         raise click.ClickException(str(error)) from None

@@ -72,10 +72,10 @@ class DevCluster:
         self._signals: list[int] = []
         self.folder = folder
         self.fault = ""
-        folder.mkdir(parents=True, exist_ok=True)
         ports = free_ports(port, count)
         if metadata_port:
             free_ports(metadata_port, 1, option="--metadata-port")  # which names it where it is taken
+        folder.mkdir(parents=True, exist_ok=True)
         self.secured = self._secure() if is_secure else None
         if self.secured is not None:
             overrides = {**self.secured.settings, **overrides}

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import os
+from shlex import quote
+from typing import Any
+
 import click
 
-from kbroker.cli._broker import LAST_PORT, LOG_FORMATS, LOG_LEVELS, Start, is_directory, run_broker
+from kbroker.cli._broker import LAST_PORT, LOG_FORMATS, LOG_LEVEL, LOG_LEVELS, Start, is_directory, run_broker
 from kbroker.cli._numbers import Number
 
 
+class _Properties(click.Path):
+    """A properties file. What was meant for an option is told which."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Its path. Raises: BadParameter."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            hint = ""
+            if os.path.isdir(value):
+                hint = f" To keep data there: kbroker start --data {quote(value)}"
+            elif value.isascii() and value.isdigit() and int(value) <= LAST_PORT:
+                hint = f" To listen on that port: kbroker start --port {value}"
+            raise click.BadParameter(f"{error.message}{hint}", ctx, param) from None
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("properties", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.argument("properties", required=False, type=_Properties(exists=True, dir_okay=False))
 @click.option("--port", type=Number(0, LAST_PORT), help="Where to listen instead of the listener's own; 0: any free.")
 @click.option("--data", type=click.Path(file_okay=False), help="Where to keep data, log.dirs.")
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting; beats the file and the environment."
 )
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), default=LOG_FORMATS[0], show_default=True)
-@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), default=LOG_LEVEL, show_default=True)
 @click.option(
     "--faults", type=click.Path(exists=True, dir_okay=False), help="What to do wrong on purpose, for tests of clients."
 )

@@ -5,7 +5,6 @@ Imported where `console.listener` is set, and nowhere else.
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from kbroker.console.notes import Notes
 from kbroker.core import Core
 from kbroker.faults import scripted
 from kbroker.properties import parse_properties
-from kbroker.runtime.node import StartupError
+from kbroker.runtime.node import cannot_listen
 from kbroker.runtime.server import bound_socket
 from kbroker.usage import installed_by
 
@@ -49,8 +48,8 @@ class BrokerConsole:
             self._listening: socket.socket = bound_socket(self.host.strip("[]"), int(port), receive_buffer_bytes=-1)
             self._listening.listen(BACKLOG)
         except (OSError, OverflowError) as error:
-            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-            raise StartupError(f"cannot listen on console.listener={address}: {reason}") from None
+            key = "console.listener"
+            raise cannot_listen(f"{key}={address}", error, key, self.host, int(port)) from None
         self.port: int = self._listening.getsockname()[1]
 
     @property

@@ -91,11 +91,21 @@ class StartupError(Exception):
 
 
 class AddressInUseError(StartupError):
-    """An address to listen on is another process's. port: of the one listener that is to be; None if they are many."""
+    """An address to listen on is another process's. key: the setting that says it. host, port: its value, if it is one
+    address; port is None where it names several.
+    """
 
-    def __init__(self, text: str, port: int | None) -> None:
+    def __init__(self, text: str, key: str, host: str, port: int | None) -> None:
         super().__init__(text)
-        self.port = port
+        self.key, self.host, self.port = key, host, port
+
+
+def cannot_listen(where: object, error: OSError | OverflowError, key: str, host: str, port: int | None) -> StartupError:
+    """Why an address cannot be taken. where: as it is shown. key, host, port: as AddressInUseError has them."""
+    code = error.errno if isinstance(error, OSError) else None
+    reason = os.strerror(code) if code is not None and code > 0 else getattr(error, "strerror", None) or str(error)
+    line = f"cannot listen on {where}: {reason}"
+    return AddressInUseError(line, key, host, port) if code == errno.EADDRINUSE else StartupError(line)
 
 
 class NoDirectoryError(StartupError):
@@ -562,11 +572,8 @@ class Node:
             self._monitored.listen(MOST_VISITORS)
 
     def _cannot_listen(self, listener: Listener, error: OSError) -> StartupError:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-        line = f"cannot listen on {listener}: {reason}"
-        if error.errno != errno.EADDRINUSE:
-            return StartupError(line)
-        return AddressInUseError(line, listener.port if len(self.listeners.bound) == 1 else None)
+        port = listener.port if len(self.listeners.bound) == 1 else None
+        return cannot_listen(listener, error, "listeners", listener.host, port)
 
     def _advertise(self, config: BrokerConfig) -> None:
         """Settings have changed: tell other addresses, if there are others now."""
@@ -584,8 +591,8 @@ class Node:
             try:
                 self._monitored = bound_socket(host.strip("[]"), int(port), receive_buffer_bytes=-1)
             except (OSError, OverflowError) as error:
-                reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-                raise StartupError(f"cannot listen on kbroker.metrics.listener={address}: {reason}") from None
+                key = "kbroker.metrics.listener"
+                raise cannot_listen(f"{key}={address}", error, key, host, int(port)) from None
             self.metrics_port = self._monitored.getsockname()[1]
 
     def _build(self, facts: FactQueue, configs: Configs) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -127,7 +129,7 @@ def test_a_log_directory_that_no_file_system_can_name(folder: str, capsys: pytes
 
 def test_a_log_directory_that_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
-    instead = "another directory: kbroker start --data DIR"
+    instead = "another directory: kbroker start --data DIR --override listeners=PLAINTEXT://127.0.0.1:0"
     assert said(capsys, log_dirs=str(tmp_path / "file")) == f"{tmp_path}/file: is not a directory [ENOTDIR]; {instead}"
 
 
@@ -139,7 +141,7 @@ def test_a_log_directory_below_a_file(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_log_directory_that_cannot_be_made(capsys: pytest.CaptureFixture[str]) -> None:
     line = said(capsys, log_dirs="/proc/kbroker")  # where even root makes nothing
     assert line.startswith("no log directory can be used: /proc/kbroker: ")
-    assert line.endswith("; another directory: kbroker start --data DIR")
+    assert "; another directory: kbroker start --data DIR " in line
 
 
 def test_a_log_directory_of_a_broker_that_runs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,8 +151,8 @@ def test_a_log_directory_of_a_broker_that_runs(data: Path, capsys: pytest.Captur
         line = said(capsys, log_dirs=str(data))
     finally:
         lock.release()
-    assert (
-        line == f"{data}: is in use by another broker, which holds .lock; another directory: kbroker start --data DIR"
+    assert line.startswith(
+        f"{data}: is in use by another broker, which holds .lock; another directory: kbroker start --data DIR "
     )
 
 
@@ -186,21 +188,82 @@ def test_a_host_that_nobody_knows(data: Path, capsys: pytest.CaptureFixture[str]
     assert "Errno" not in line
 
 
-def test_a_port_in_use(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that another process listens on."""
     with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        listener = f"PLAINTEXT://127.0.0.1:{port}"
-        line = said(capsys, log_dirs=str(data), listeners=listener)
-        protocols = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
-        both = f"OTHER://127.0.0.1:0,{listener}"
-        several = said(capsys, log_dirs=str(data), listeners=both, listener_security_protocol_map=protocols)
-        (file := tmp_path / "a.properties").write_text("num.partitions=1\n")
-        by_file = said(capsys, str(file), log_dirs=str(data), listeners=listener)
-    taken = f"cannot listen on {listener}: Address already in use"
-    assert line == f"{taken}; another port: kbroker start --port {port + 1}"
-    assert several == f"{taken}; write another port into listeners"
-    assert by_file == f"{taken}; another port: kbroker start {file} --port {port + 1}"
+        yield other.getsockname()[1]
+
+
+def test_a_port_in_use_is_told_with_the_command_for_another(
+    taken: int, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file := tmp_path / "a.properties").write_text("num.partitions=1\n")
+    listener = f"PLAINTEXT://127.0.0.1:{taken}"
+    overrides = ["--override", f"listeners={listener}", "--override", f"log.dirs={data}"]
+    for before, after in ([], []), ([str(file)], []), ([], ["--log-level", "error"]):
+        line = said(capsys, *before, *after, listeners=listener, log_dirs=str(data))
+        told, _, command = line.partition("; another port: ")
+        assert told == f"cannot listen on {listener}: Address already in use"
+        assert shlex.split(command) == ["kbroker", "start", *before, "--port", str(taken + 1), *overrides, *after]
     assert not data.exists()  # a start that cannot be leaves nothing behind
+
+
+def test_a_port_in_use_of_several_is_to_be_written(taken: int, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    protocols = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
+    both = f"OTHER://127.0.0.1:0,PLAINTEXT://127.0.0.1:{taken}"
+    line = said(capsys, log_dirs=str(data), listeners=both, listener_security_protocol_map=protocols)
+    assert line.endswith("Address already in use; write another port into listeners")
+
+
+@pytest.mark.parametrize("key", ["kbroker.metrics.listener", "console.listener"])
+def test_a_port_in_use_of_what_is_beside_the_broker(
+    key: str, taken: int, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"{key}=127.0.0.1:{taken}"
+    line = said(capsys, "--override", address, "--data", str(data))
+    told, _, command = line.partition("; another port: ")
+    assert told == f"cannot listen on {address}: Address already in use"
+    assert f"--data {data} " in command
+    assert f" --override {key}=127.0.0.1:{taken + 1}" in command
+    assert address not in command
+    assert not data.exists()
+
+
+def test_a_secured_start_stays_one_with_another_port(
+    taken: int, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(["start", "--secure", "--port", str(taken), "--data", str(data)])
+    assert code == 1
+    assert capsys.readouterr().err.endswith(
+        f"; another port: kbroker start --port {taken + 1} --data {data} --secure\n"
+    )
+    assert not data.exists()
+
+
+def test_a_port_in_use_leaves_no_folder_in_the_home_directory(
+    taken: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    assert run(["start", "--port", str(taken)]) == 1
+    assert capsys.readouterr().err.endswith(f"; another port: kbroker start --port {taken + 1}\n")
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("9093", "To listen on that port: kbroker start --port 9093 (see"),
+        (".", "To keep data there: kbroker start --data . (see"),
+        ("99999", "File '99999' does not exist. (see"),
+    ],
+)
+def test_what_stands_where_a_file_does_is_told_its_option(
+    typed: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["start", typed]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_one_port_for_several_listeners(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

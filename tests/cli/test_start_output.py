@@ -37,6 +37,17 @@ def test_an_address_that_clients_use_is_told_where_it_is_another_one(tmp_path: P
     assert "  clients use  PLAINTEXT://broker.example:7000" in broker.says + broker.rest.splitlines()
 
 
+def test_what_to_try_first_is_at_an_address_of_this_machine(tmp_path: Path) -> None:
+    settings = {
+        "listeners": "NET://127.0.0.1:0,HOST://127.0.0.1:0",
+        "advertised_listeners": "NET://broker.example:19092,HOST://localhost:9095",
+        "listener_security_protocol_map": "NET:PLAINTEXT,HOST:PLAINTEXT",
+    }
+    with BrokerProcess(tmp_path, **settings) as broker:
+        pass
+    assert "    kbroker produce -b localhost:9095 -t quickstart" in broker.says + broker.rest.splitlines()
+
+
 def has_ipv6() -> bool:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
