@@ -26,7 +26,7 @@ Place = tuple[str, int]
 
 EARLIEST, LATEST = -2, -1  # what ListOffsets takes in place of a time
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.ASCII)
-_SPECIFIED = (
+SPECIFIED = (
     "to_earliest",
     "to_latest",
     "to_current",
@@ -92,9 +92,9 @@ class Offsets:
 
 def resets(admin: KafkaAdminClient, group: str, options: Mapping[str, Any]) -> list[Reset]:
     """Where the options put each partition of a group. Raises: UsageError, ClickException."""
-    given = [name for name in _SPECIFIED if options[name] not in (None, False)]
+    given = [name for name in SPECIFIED if options[name] not in (None, False)]
     if len(given) != 1:
-        raise click.UsageError("--reset-offsets wants one of --" + ", --".join(_SPECIFIED).replace("_", "-"))
+        raise click.UsageError("--reset-offsets wants one of --" + ", --".join(SPECIFIED).replace("_", "-"))
     offsets = Offsets.of_group(admin, group)
     stored = _from_file(options["from_file"], group) if given == ["from_file"] else None
     places = _places(admin, offsets, options) if stored is None else sorted(stored)

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
 
 ACTIONS = {"list": "Show rules.", "add": "Add rules.", "remove": "Remove rules."}
+_OF_RULES = (
+    "operation", "allow_principal", "deny_principal", "allow_host", "deny_host", "producer", "consumer", "idempotent",
+)  # fmt: skip
+_ONLY = {**dict.fromkeys(_OF_RULES, ("add", "remove")), "principal": ("list",), "force": ("remove",)}
 _OPTIONS = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
@@ -84,7 +88,7 @@ def acls(cluster: Cluster, as_json: bool, **options: Any) -> int:
 
     Exit code: 0 done, 2 it could not be done.
     """
-    action = chosen(ACTIONS)
+    action = chosen(ACTIONS, _ONLY)
     for each in (*options["allow_principal"], *options["deny_principal"], *options["principal"]):
         if principal_fault(each):
             raise click.UsageError(f"{each}: write a principal as User:NAME")

@@ -24,6 +24,7 @@ ACTIONS = {
     "api-versions": "What the brokers serve, by API.",
 }
 
+_ONLY = {"topics": ("log-dirs",)}
 
 @click.command("cluster")
 @speaks_to_cluster
@@ -35,7 +36,7 @@ def cluster(cluster: Cluster, topics: tuple[str, ...], as_json: bool) -> int:
 
     Exit code: 0 done, 2 it could not be done.
     """
-    action = chosen(ACTIONS)
+    action = chosen(ACTIONS, _ONLY)
     admin = cluster.admin()
     try:
         if action == "cluster-id":

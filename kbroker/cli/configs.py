@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 ACTIONS = {"describe": "Show settings.", "alter": "Change settings."}
 _KINDS = {"topics": "TOPIC", "brokers": "BROKER", "groups": "GROUP"}
+_ONLY = {
+    "show_all": ("describe",),
+    "add_config": ("alter",),
+    "add_config_file": ("alter",),
+    "delete_config": ("alter",),
+}
 ALL_BROKERS = ""  # the name of what holds for all brokers
 BROKER = 4  # among the types of resources
 _OPERATIONS = {"SET": 0, "DELETE": 1}
@@ -46,7 +52,7 @@ def configs(cluster: Cluster, as_json: bool, show_all: bool, **options: Any) -> 
 
     Exit code: 0 done, 2 it could not be done.
     """
-    action = chosen(ACTIONS)
+    action = chosen(ACTIONS, _ONLY)
     kind, name = _entity(options)
     admin = cluster.admin()
     try:

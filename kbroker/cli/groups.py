@@ -15,7 +15,7 @@ import click
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, fault_of, once_coordinated, said_by_broker, speaks_to_cluster
 from kbroker.cli._groups import CLASSIC, DEAD, SHARE, Group, described, share_offsets
-from kbroker.cli._offsets import SPECIFICATIONS, Offsets, Reset, resets
+from kbroker.cli._offsets import SPECIFICATIONS, SPECIFIED, Offsets, Reset, resets
 from kbroker.cli._tables import show_json, show_table
 from protocol.errors import ErrorCode
 
@@ -30,6 +30,14 @@ ACTIONS = {
     "delete": "Delete groups without members.",
     "delete-offsets": "Forget what a group has committed for --topic.",
     "reset-offsets": "Move a group to other offsets.",
+}
+_ONLY = {
+    "names": ("describe", "delete", "delete-offsets", "reset-offsets"),
+    "all_groups": ("describe", "delete", "delete-offsets", "reset-offsets"),
+    "topics": ("delete-offsets", "reset-offsets"),
+    "view": ("describe", "list"),
+    "verbose": ("describe",),
+    **dict.fromkeys((*SPECIFIED, "all_topics", "execute", "dry_run", "export"), ("reset-offsets",)),
 }
 _OFFSET_COLUMNS = (
     "group", "topic", "partition", "current_offset", "log_end_offset", "lag", "consumer_id", "host", "client_id",
@@ -58,7 +66,7 @@ def groups(cluster: Cluster, names: tuple[str, ...], all_groups: bool, as_json: 
 
     Exit code: 0 done, 2 it could not be done.
     """
-    action = chosen(ACTIONS)
+    action = chosen(ACTIONS, _ONLY)
     if action != "list" and not (names or all_groups):
         raise click.UsageError(f"--{action} wants --group, or --all-groups")
     admin = cluster.admin()

@@ -26,6 +26,13 @@ ACTIONS = {
     "list": "What is being moved now.",
     "cancel": "Stop moving what a file names.",
 }
+_ONLY = {
+    "topics_to_move_json_file": ("generate",),
+    "broker_list": ("generate",),
+    "reassignment_json_file": ("execute", "verify", "cancel"),
+    "throttle": ("execute",),
+    "preserve_throttles": ("verify", "cancel"),
+}
 EXAMPLE = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'
 
 
@@ -43,7 +50,7 @@ def reassign(cluster: Cluster, as_json: bool, **options: Any) -> int:
 
     Exit code: 0 done, 1 --verify found partitions that are not where they should be, 2 it could not be done.
     """
-    action = chosen(ACTIONS)
+    action = chosen(ACTIONS, _ONLY)
     admin = cluster.admin()
     try:
         return _DOES[action](admin, options, as_json)

@@ -38,6 +38,20 @@ ACTIONS = {
 }
 
 
+_ONLY = {
+    "when": ("offsets",),
+    "partitions": ("create", "alter"),
+    "replication_factor": ("create",),
+    "replica_assignment": ("create", "alter"),
+    "configs": ("create", "alter"),
+    "if_exists": ("describe", "alter", "delete", "offsets"),
+    "if_not_exists": ("create",),
+    "include_internal": ("list", "describe", "delete", "offsets"),
+    "exclude_internal": ("list", "describe", "delete", "offsets"),
+    "topics_with_overrides": ("describe",),
+    "narrow": ("describe",),
+}
+
 @click.command("topics")
 @speaks_to_cluster
 @actions(ACTIONS)
@@ -62,11 +76,9 @@ def topics(cluster: Cluster, topic: str | None, as_json: bool, **options: Any) -
 
     Exit code: 0 done, 2 it could not be done.
     """
-    action = chosen(ACTIONS)
+    action = chosen(ACTIONS, _ONLY)
     if action in ("create", "alter", "delete") and topic is None:
         raise click.UsageError(f"--{action} wants --topic")
-    if options["when"] is not None and action != "offsets":
-        raise click.UsageError("--time goes with --offsets")
     admin = cluster.admin()
     try:
         _DOES[action](admin, topic, as_json, options)

@@ -30,6 +30,8 @@ ACTIONS = {
     "alter": "Give a user another password.",
     "delete": "Take a user's password away: its mechanisms, or the one of --mechanism.",
 }
+_MADE = ("create", "alter")
+_ONLY = {"mechanism": (*_MADE, "delete"), "iterations": _MADE, "password_file": _MADE}
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 FEWEST, MOST = 4096, 16384  # iterations that a broker takes
 _COLUMNS = ("user", "mechanism", "iterations")
@@ -54,7 +56,7 @@ def users(cluster: Cluster, as_json: bool, **options: Any) -> int:
 
     A password is asked for, unless --password-file names one. Exit code: 0 done, 2 it could not be done.
     """
-    action = chosen(ACTIONS)
+    action = chosen(ACTIONS, _ONLY)
     user = options["user"]
     if user is None and action not in ("list", "describe"):
         raise click.UsageError(f"--{action} wants --user")
