@@ -11,6 +11,7 @@ import difflib
 import functools
 import logging
 import re
+import socket
 import struct
 import threading
 import time
@@ -46,6 +47,8 @@ _ADDRESS = re.compile(
     r"(?:\w+://)?(?:\[[\w:.%]+\]|[^\s:/[\]]+)(?::([0-9]{1,5}))?"
     r"|[0-9a-fA-F:]*::[0-9a-fA-F:.]*|(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}"
 )
+KNOCK_S = 0.5
+_OTHER_WORDS = "if it wants TLS or a login, --command-config FILE or -X security.protocol=... says so"
 _NOBODY = "Unable to bootstrap"  # in a client's error
 _SAID = {
     "KafkaTimeoutError": "the cluster at {bootstrap} does not answer in time",
@@ -243,11 +246,11 @@ def said_by_client(error: Exception, bootstrap: str) -> str:
     from kafka import errors
 
     if _NOBODY in str(error):
-        return f"no broker answers at {bootstrap}"
+        return no_answer(bootstrap)
     if isinstance(error, errors.IncompatibleBrokerVersion | errors.UnsupportedVersionError):
         return f"the broker at {bootstrap} does not serve what this needs: it is older, or is told not to"
     if isinstance(error, errors.BrokerResponseError) and error.errno is not None:
-        return said_by_broker(error.errno, error.description)  # a sentence of Kafka's protocol guide
+        return said_by_broker(error.errno)
     for kind, words in _SAID.items():
         if isinstance(error, getattr(errors, kind)):
             return words.format(bootstrap=bootstrap)
@@ -256,19 +259,27 @@ def said_by_client(error: Exception, bootstrap: str) -> str:
     return f"the client refuses its settings: {_plain(error)}"
 
 
+def no_answer(bootstrap: str) -> str:
+    """That no broker answers; and where something listens, what it may want to hear instead: the clients do not say."""
+    for each in bootstrap.split(","):
+        host, _, port = each.strip().rpartition("://")[2].rpartition(":")
+        with suppress(OSError), socket.create_connection((host.strip("[]"), int(port or 0)), KNOCK_S):
+            return f"no broker answers at {bootstrap}, where something listens: {_OTHER_WORDS}"
+    return f"no broker answers at {bootstrap}"
+
+
 def said_by_broker(code: int, text: str | None = None) -> str:
     """An error code of an answer in one line. text: the broker's own, if it gave one."""
     found = ErrorCode.of(code)
     return f"{found.name}: {text or found.message}"
 
 
-def said_of_setting(text: str) -> str:
-    """What a broker said of a setting, which the client gives as `[Error 40] ItsOwnName: the broker's words`."""
+def said_in_text(text: str) -> str:
+    """What a broker said, where the client gives it as `[Error 40] ItsOwnName: the broker's words`."""
     found = re.fullmatch(r"\[Error (-?\d+)\] \w+(?:: (.*))?", text, re.DOTALL)
     if found is None:
         return text
-    words = found[2] if found[2] not in ("", "None") else None
-    return words or said_by_broker(int(found[1]))
+    return said_by_broker(int(found[1]), found[2] if found[2] not in ("", "None") else None)
 
 
 def fault_of(kind: object) -> ErrorCode | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbroker.cli._cluster import once_coordinated, said_by_broker
+from kbroker.cli._cluster import once_coordinated, said_by_broker, said_in_text
 from kbroker.cli._own_requests import ask
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
@@ -76,7 +76,7 @@ def _classic(admin: KafkaAdminClient, names: Sequence[str]) -> list[Group]:
     groups = []
     for each in once_coordinated(lambda: admin.describe_groups(list(names))).values():
         if each["error"] and each["group_state"] != DEAD:
-            raise click.ClickException(f"group {each['group_id']}: {each['error']}")
+            raise click.ClickException(f"group {each['group_id']}: {said_in_text(each['error'])}")
         members = []
         for member in each["members"]:
             assigned = {part["topic"]: part["partitions"] for part in _assigned(member)}

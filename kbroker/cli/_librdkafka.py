@@ -7,6 +7,7 @@ Settings are taken in either library's spelling. What goes wrong is said in one 
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +21,7 @@ from kbroker.cli._cluster import (
     MISSING,
     Cluster,
     given_cluster,
+    no_answer,
     no_such_setting,
     said_by_broker,
 )
@@ -35,6 +37,8 @@ Place = tuple[str, int]
 EARLIEST, LATEST = -2, -1  # what ListOffsets takes in place of a time
 QUESTION_S = 0.5  # after which a refused login is looked for
 ANSWER_S = 30.0
+_SILENT = logging.Logger("librdkafka")
+_SILENT.disabled = True
 TOPIC_S = 10.0  # for a topic that is to be made by being asked for
 
 
@@ -60,15 +64,28 @@ def said(error: KafkaError, bootstrap: str) -> str:
     from confluent_kafka import KafkaError
 
     code: int = error.code()
-    if code > 0:
+    if code > 0 or code == KafkaError.UNKNOWN:  # which is the broker's own, and below 0
         return said_by_broker(code)
     if code in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT):
-        return f"no broker answers at {bootstrap}"
+        return no_answer(bootstrap)
     if code == KafkaError._MSG_TIMED_OUT:
         return f"the cluster at {bootstrap} did not acknowledge it in time"
     if code == KafkaError._AUTHENTICATION:
         return f"SASL_AUTHENTICATION_FAILED: {_behind_address(error.str())}"
     return _behind_address(error.str())
+
+
+def why_ended(client: Producer, error: KafkaError) -> KafkaError:
+    """What a call failed with; where that is that the client has ended, what ended it."""
+    from confluent_kafka import KafkaException
+
+    if error.code() == error._FATAL:
+        try:
+            client.poll(0)
+        except KafkaException as fatal:
+            reason: KafkaError = fatal.args[0]
+            return reason
+    return error
 
 
 def _behind_address(text: str) -> str:
@@ -103,7 +120,8 @@ def client_of(kind: type[Any], cluster: Cluster, heard: Heard, own: Mapping[str,
     """
     settings = {
         "client.id": "kbroker",
-        "log_level": 0,  # it would write to standard error by itself
+        "log_level": 0,  # it would write to standard error by itself,
+        "logger": _SILENT,  # of what is fatal in any case
         **own,
         **_settings(cluster),
         "bootstrap.servers": _plain_addresses(cluster.bootstrap),

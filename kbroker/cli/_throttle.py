@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbroker.cli._cluster import said_of_setting
+from kbroker.cli._cluster import said_in_text
+from kbroker.cli._described import described_configs
 from kbroker.cli._plans import Place
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Throttle:
 
         if not names:
             return []
-        found = self._admin.describe_configs([ConfigResource(kind, name) for name in names], config_filter="all")
+        found = described_configs(self._admin, [ConfigResource(kind, name) for name in names])
         settings: dict[str, Any] = found.get(kind.lower(), {})
         return [name for name in names if any(self._is_set(settings.get(name, {}), key) for key in keys)]
 
@@ -73,6 +74,4 @@ class Throttle:
         answers = self._admin.alter_configs([ConfigResource(kind, name, changes)], raise_on_unknown=False)
         result = answers[kind.lower()][name]
         if result != "OK":
-            raise click.ClickException(
-                f"the throttle of {kind.lower()} {name} cannot be set: {said_of_setting(result)}"
-            )
+            raise click.ClickException(f"the throttle of {kind.lower()} {name} cannot be set: {said_in_text(result)}")

@@ -8,6 +8,7 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, speaks_to_cluster
+from kbroker.cli._described import described_log_dirs
 from kbroker.cli._own_requests import ask
 from kbroker.cli._tables import show_done, show_json, show_table
 from protocol.apis import BY_KEY
@@ -23,8 +24,8 @@ ACTIONS = {
     "log-dirs": "Log directories of each broker, their size and space.",
     "api-versions": "What the brokers serve, by API.",
 }
-
 _ONLY = {"topics": ("log-dirs",)}
+
 
 @click.command("cluster")
 @speaks_to_cluster
@@ -72,7 +73,7 @@ def _describe(found: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _log_dirs(admin: KafkaAdminClient, topics: tuple[str, ...], *, as_json: bool) -> None:
-    brokers = admin.describe_log_dirs()
+    brokers = described_log_dirs(admin)
     rows = [
         {
             "broker": broker["broker"],

@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._actions import actions, chosen
-from kbroker.cli._cluster import Cluster, properties_of, said_by_broker, said_of_setting, speaks_to_cluster
+from kbroker.cli._cluster import Cluster, properties_of, said_by_broker, said_in_text, speaks_to_cluster
+from kbroker.cli._described import described_configs
 from kbroker.cli._tables import show_done, show_json, show_table
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
 
 ACTIONS = {"describe": "Show settings.", "alter": "Change settings."}
-_KINDS = {"topics": "TOPIC", "brokers": "BROKER", "groups": "GROUP"}
 _ONLY = {
     "show_all": ("describe",),
     "add_config": ("alter",),
     "add_config_file": ("alter",),
     "delete_config": ("alter",),
 }
+_KINDS = {"topics": "TOPIC", "brokers": "BROKER", "groups": "GROUP"}
 ALL_BROKERS = ""  # the name of what holds for all brokers
 BROKER = 4  # among the types of resources
 _OPERATIONS = {"SET": 0, "DELETE": 1}
@@ -97,7 +98,7 @@ def _describe(admin: KafkaAdminClient, kind: str, name: str | None, *, show_all:
         return
     names = [name] if name is not None else _names(admin, kind)
     resources = [ConfigResource(_KINDS[kind], each) for each in names]
-    found = _answered(kind, name, lambda: admin.describe_configs(resources, config_filter="all") if resources else {})
+    found = _answered(kind, name, lambda: described_configs(admin, resources))
     if kind == "topics" and name is not None and not found["topic"][name]:  # each has its defaults, at least
         raise click.ClickException(f"there is no topic {name!r}")
     rows = [
@@ -200,7 +201,7 @@ def _alter(admin: KafkaAdminClient, kind: str, name: str | None, options: Mappin
     answers = _answered(kind, name, lambda: admin.alter_configs([resource], raise_on_unknown=False))
     result = answers[_KINDS[kind].lower()][name]
     if result != "OK":
-        raise click.ClickException(said_of_setting(result))
+        raise click.ClickException(said_in_text(result))
     sentence = f"Completed updating config for {kind.removesuffix('s')} {name}."
     show_done(sentence, _changed(kind, name, changes), as_json=as_json)
 

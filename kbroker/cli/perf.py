@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._cluster import Cluster
-from kbroker.cli._librdkafka import EARLIEST, LATEST, TOPIC_S, Heard, carries_records, client_of, said, topic_of
+from kbroker.cli._librdkafka import (
+    EARLIEST,
+    LATEST,
+    TOPIC_S,
+    Heard,
+    carries_records,
+    client_of,
+    said,
+    topic_of,
+    why_ended,
+)
 from kbroker.cli._numbers import Number
 from kbroker.cli._reader import Reader
 from kbroker.cli._records import unescaped
@@ -125,12 +135,16 @@ class _Writing:
         return self._figures(time.monotonic() - begun_s)
 
     def _send(self, value: bytes) -> None:
+        from confluent_kafka import KafkaException
+
         while True:
             try:
                 self._producer.produce(self._topic, value)
                 return
             except BufferError:  # too many are on their way
                 self._poll(LOOK_S)
+            except KafkaException as error:
+                raise KafkaException(why_ended(self._producer, error.args[0])) from None
 
     def _wait_until(self, due_s: float) -> None:
         self._poll(0)

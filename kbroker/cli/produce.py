@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._cluster import Cluster
-from kbroker.cli._librdkafka import TOPIC_S, Heard, carries_records, client_of, said, topic_of
+from kbroker.cli._librdkafka import TOPIC_S, Heard, carries_records, client_of, said, topic_of, why_ended
 from kbroker.cli._numbers import Number
 from kbroker.cli._records import unescaped
 from kbroker.cli._signals import ended_by_signals
@@ -126,7 +126,12 @@ class _Sending:
         self._sent = 0
 
     def all(self, pieces: Iterator[list[bytes]]) -> int:
-        """Send until the input ends; how many were. pieces: as many at a time as came in. Raises: ClickException."""
+        """Send until the input ends; how many were. pieces: as many at a time as came in.
+
+        Raises: ClickException; KafkaException where the client cannot go on.
+        """
+        from confluent_kafka import KafkaException
+
         try:
             for some in pieces:
                 self._send(some)
@@ -135,7 +140,7 @@ class _Sending:
             if self._flush(FLUSH_SECONDS):
                 said = f"not all of {self._sent} records were acknowledged within {FLUSH_SECONDS:g} s"
                 raise click.ClickException(said)
-        except click.ClickException:
+        except (click.ClickException, KafkaException):
             raise
         except BaseException:
             self._flush(FLUSH_SECONDS_AFTER_CTRL_C)
@@ -170,7 +175,7 @@ class _Sending:
         if error.code() == error.MSG_SIZE_TOO_LARGE:
             why = f"MESSAGE_TOO_LARGE: it has {size} bytes; -X max.request.size=N allows more than {MOST_BYTES}"
         else:
-            why = said(error, self._cluster.bootstrap)
+            why = said(why_ended(self._producer, error), self._cluster.bootstrap)
         return self._not_sent(f"record {self._sent}", why)
 
     def _send_later(self, piece: bytes) -> None:

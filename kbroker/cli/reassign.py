@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,6 +63,7 @@ def _generate(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -
         raise click.UsageError("--generate wants --topics-to-move-json-file and --broker-list")
     brokers = _broker_ids(options["broker_list"])
     topics = _topics_in(options["topics_to_move_json_file"])
+    _check_brokers(admin, ((each, "which --broker-list names") for each in brokers))
     current = _replicas(admin, topics)
     for missing in sorted(set(topics) - {topic for topic, _ in current}):
         raise click.ClickException(f"there is no topic {missing!r}")
@@ -95,7 +96,8 @@ def _execute(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) ->
     for place in wanted:
         if place not in current:
             raise click.ClickException(f"there is no partition {_name(place)}")
-    _check_brokers(admin, wanted)
+    goals = ((broker, f"where {_name(place)} is to go") for place in sorted(wanted) for broker in wanted[place])
+    _check_brokers(admin, goals)
     before = {place: current[place] for place in wanted}
     throttle = Throttle(admin)
     if as_json:
@@ -115,16 +117,13 @@ def _execute(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) ->
     return 0
 
 
-def _check_brokers(admin: KafkaAdminClient, wanted: dict[Place, list[int]]) -> None:
-    """Raises: ClickException that names a broker which is not there, and a partition that would go to it."""
+def _check_brokers(admin: KafkaAdminClient, named: Iterable[tuple[int, str]]) -> None:
+    """Raises: ClickException for a broker that is not there. named: each with what names it."""
     there = {each["broker_id"] for each in admin.describe_cluster()["brokers"]}
-    for place, replicas in sorted(wanted.items()):
-        for broker in replicas:
-            if broker not in there:
-                known = ", ".join(map(str, sorted(there)))
-                raise click.ClickException(
-                    f"there is no broker {broker}, where {_name(place)} is to go: there are {known}"
-                )
+    for broker, where in named:
+        if broker not in there:
+            known = ", ".join(map(str, sorted(there)))
+            raise click.ClickException(f"there is no broker {broker}, {where}: there are {known}")
 
 
 def _verify(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> int:

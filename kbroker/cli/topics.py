@@ -10,6 +10,7 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, said_by_broker, speaks_to_cluster
+from kbroker.cli._described import described_configs
 from kbroker.cli._numbers import Number, whole
 from kbroker.cli._offsets import EARLIEST, LATEST, offsets_of
 from kbroker.cli._tables import show_done, show_json, show_table
@@ -37,7 +38,6 @@ ACTIONS = {
     "offsets": "Where each partition begins and ends, how many records that is, and offsets by time.",
 }
 
-
 _ONLY = {
     "when": ("offsets",),
     "partitions": ("create", "alter"),
@@ -51,6 +51,7 @@ _ONLY = {
     "topics_with_overrides": ("describe",),
     "narrow": ("describe",),
 }
+
 
 @click.command("topics")
 @speaks_to_cluster
@@ -266,7 +267,7 @@ def _overrides(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, dict[
     resources = [ConfigResource("TOPIC", name) for name in names]
     if not resources:
         return {}
-    found = admin.describe_configs(resources).get("topic", {})
+    found = described_configs(admin, resources).get("topic", {})
     return {
         each.name: {
             key: data["value"]

@@ -57,7 +57,7 @@ def test_a_wrong_password_is_not_taken_for_a_broker_that_is_not_there(ask: Ask, 
         code, _, err = ask(*words.split(), "-b", f"127.0.0.1:{server.server_address[1]}")
         server.shutdown()
     assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith("kbroker: SASL_AUTHENTICATION_FAILED: SASL ")
+    assert err.startswith("kbroker: SASL_AUTHENTICATION_FAILED: ")
 
 
 @pytest.mark.parametrize(
@@ -280,6 +280,20 @@ def test_nobody_answers_at_an_address_that_can_be_one(ask: Ask, address: str) ->
     assert (code, err) == (2, f"kbroker: no broker answers at {address}\n")
 
 
+@pytest.mark.parametrize("command", ["topics --list", "consume -t t", "produce -t t"])
+def test_what_listens_and_does_not_answer_is_not_taken_for_nothing(ask: Ask, command: str) -> None:
+    """As a broker of TLS does to plain text."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as hangs_up:
+        threading.Thread(target=hangs_up.serve_forever, args=(0.01,), daemon=True).start()
+        address = f"127.0.0.1:{hangs_up.server_address[1]}"
+        code, _, err = ask(*command.split(), "-b", address, "-X", "bootstrap.timeout.ms=300")
+        hangs_up.shutdown()
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(
+        f"kbroker: no broker answers at {address}, where something listens: if it wants TLS or a login"
+    )
+
+
 def plan(tmp_path: Path, replicas: str) -> str:
     (file := tmp_path / "plan.json").write_text(
         f'{{"version":1,"partitions":[{{"topic":"moved","partition":0,"replicas":{replicas}}}]}}'
@@ -297,6 +311,13 @@ def test_a_plan_that_the_cluster_cannot_carry_out_is_refused_before_anything_is_
     assert said == (2, "", "kbroker: there is no broker 7, where moved-0 is to go: there are 1\n")
     said = ask(*words, file := plan(tmp_path, "[]"))
     assert said == (2, "", f"kbroker: {file}: moved-0: replicas: allowed: at least one broker\n")
+
+
+def test_no_plan_is_made_for_a_broker_that_is_not_there(ask: Ask, tmp_path: Path) -> None:
+    ask("topics", "--create", "--topic", "planned")
+    (file := tmp_path / "topics.json").write_text('{"version":1,"topics":[{"topic":"planned"}]}')
+    said = ask("reassign", "--generate", "--topics-to-move-json-file", str(file), "--broker-list", "1,9")
+    assert said == (2, "", "kbroker: there is no broker 9, which --broker-list names: there are 1\n")
 
 
 @pytest.mark.parametrize(
