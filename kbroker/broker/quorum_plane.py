@@ -24,7 +24,7 @@ from kbroker.broker.observer import Observer
 from kbroker.broker.producer_id_blocks import ProducerIds
 from kbroker.broker.published_settings import PublishedSettings
 from kbroker.broker.to_controller import ToController
-from kbroker.controller.admin import Pending, as_made, creatable
+from kbroker.controller.admin import Pending, creation_elsewhere, made_elsewhere
 from kbroker.controller.events import ControlAnswer
 from kbroker.log.facts import LogDirectoryFailed, LogMoved
 from kbroker.metadata.features import Features, unsupported
@@ -43,7 +43,6 @@ from protocol.messages.control import (
     LeaderAndIsrRequest,
     UpdateMetadataRequest,
 )
-from protocol.messages.topics import CreateTopicsRequest
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -233,8 +232,7 @@ class QuorumPlane:
             self._tell(Touched([pending]))
 
         def done(response: CreateTopicsResponse) -> None:
-            results = {each.name: each for each in response.topics}
-            pending.value = {topic.name: as_made(topic, results[topic.name]) for topic in topics}
+            pending.value = made_elsewhere(topics, response)
             ended()
 
         def failed(error: KafkaError) -> None:
@@ -242,7 +240,7 @@ class QuorumPlane:
             ended()
 
         patience_ms = self.configs.broker.request_timeout_ms
-        request = CreateTopicsRequest(topics=[creatable(topic) for topic in topics], timeout_ms=patience_ms)
+        request = creation_elsewhere(topics, patience_ms)
         self._to_controller.ask(request, CREATE_TOPICS_VERSIONS, 2 * patience_ms, done, failed)
         return pending
 

@@ -68,7 +68,6 @@ from protocol.message import ZERO_UUID
 from protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
-    CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
@@ -80,6 +79,20 @@ T = TypeVar("T")
 
 CHANGE_ATTEMPTS = 10
 FROM_BROKER = -1  # partitions and replication factor of a topic that leaves them to the broker
+OF_TOPICS = frozenset(
+    {
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_CONTROLLER,
+    }
+)
+"""What another controller says of a new topic, and who asked for the topic is told."""
 
 
 class Pending(Generic[T]):
@@ -247,12 +260,11 @@ class Admin:
     def _have_created(self, topics: Sequence[NewTopic]) -> Procedure[Made]:
         """Ask the controller to make topics, as a client would."""
         patience_ms = self._configs.broker.request_timeout_ms
-        request = CreateTopicsRequest(topics=[creatable(topic) for topic in topics], timeout_ms=patience_ms)
+        request = creation_elsewhere(topics, patience_ms)
         response: CreateTopicsResponse = yield from ask(
             Ask(self._controller.active_id, request, timeout_ms=2 * patience_ms)
         )
-        results = {result.name: result for result in response.topics}
-        return {topic.name: as_made(topic, results[topic.name]) for topic in topics}
+        return made_elsewhere(topics, response)
 
     def _create(self, topics: Sequence[NewTopic], validate_only: bool, charge: Charge | None = None) -> Procedure[Made]:
         epoch = self._epoch()
@@ -608,15 +620,33 @@ def _refusal(answer: Outcome) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(StoreRefusedError(answer)))
 
 
-def as_made(topic: NewTopic, result: CreatableTopicResult) -> MadeTopic | KafkaError:
-    """What another controller has said."""
-    if result.error_code != ErrorCode.NONE:
-        return KafkaError(ErrorCode.of(result.error_code), result.error_message or "")
-    return MadeTopic(result.topic_id, {}, topic.configs)
+def creation_elsewhere(topics: Iterable[NewTopic], timeout_ms: int) -> CreateTopicsRequest:
+    """What asks another controller for topics without assignments."""
+    return CreateTopicsRequest(topics=[_creatable(topic) for topic in topics], timeout_ms=timeout_ms)
 
 
-def creatable(topic: NewTopic) -> CreatableTopic:
-    """A topic without assignments, as CreateTopics asks for it."""
+def made_elsewhere(topics: Sequence[NewTopic], response: CreateTopicsResponse) -> Made:
+    """What another controller has made.
+
+    What it thinks of this broker (that it may not create topics, say) is no concern of a client, who asks again.
+    """
+    results = {each.name: each for each in response.topics}
+    made: Made = {}
+    for topic in topics:
+        result = results.get(topic.name)
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if result is None else ErrorCode.of(result.error_code)
+        if result is not None and code is ErrorCode.NONE:
+            made[topic.name] = MadeTopic(result.topic_id, {}, topic.configs)
+        elif result is not None and code in OF_TOPICS:
+            made[topic.name] = KafkaError(code, result.error_message or "")
+        else:
+            log.warning("the controller makes no topic %s for this broker: %s", topic.name, code.name)
+            text = f"the controller answers this broker with {code.name}"
+            made[topic.name] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+    return made
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
     return CreatableTopic(
         name=topic.name,
         num_partitions=topic.partitions,

@@ -22,6 +22,7 @@ from protocol.messages.metadata import (
     MetadataRequestTopic,
     TopicRequest,
 )
+from tests.broker.test_authorizer import Only
 from tests.controller.cluster import Client, Cluster
 
 
@@ -201,6 +202,13 @@ def test_a_topic_that_two_ask_for_is_begun_once() -> None:
 def test_a_creation_that_fails_says_why() -> None:
     cluster = Cluster(1, default_replication_factor="2")
     assert ask(cluster, "a").topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_what_the_controller_thinks_of_this_broker_makes_a_client_ask_again() -> None:
+    cluster = Cluster(1, 2)
+    cluster.controller.broker.auth_helper.authorizer = Only()
+    (other,) = cluster.nodes.keys() - {cluster.controller.id}
+    assert ask(cluster, "a", broker=other).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_creation_that_the_store_has_not_confirmed_is_asked_for_again() -> None:

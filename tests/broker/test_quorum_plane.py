@@ -390,6 +390,21 @@ def test_topics_are_made_by_the_controllers_once_however_many_ask(member: Member
     assert isinstance(first["new"].value["bad"], KafkaError)
 
 
+def test_what_the_controllers_think_of_this_broker_is_no_answer_about_a_topic(member: Member) -> None:
+    from kbroker.controller.admin import NewTopic
+
+    member.join()
+    wanted = [NewTopic(name, 2, 1, {}, {}) for name in ("denied", "left out")]
+    pending = member.plane.auto_create(wanted)["denied"]
+    denied = CreatableTopicResult(
+        name="denied", error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message="not you"
+    )
+    member.asked[0][2](CreateTopicsResponse(topics=[denied]))
+    assert pending.value is not None
+    codes = [each.code for each in pending.value.values() if isinstance(each, KafkaError)]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+
+
 def test_a_topic_that_no_controller_answers_about_is_asked_for_again_by_the_next(member: Member) -> None:
     from kbroker.controller.admin import NewTopic
 
