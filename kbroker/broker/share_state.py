@@ -3,13 +3,14 @@
 Called by `share_partitions.py` and by the group coordinator's surroundings, for one share-partition at a time; the
 answer comes back as a call of `done`, never from within `ask`. The own coordinator is asked at once. Of another broker
 one request of a kind is under way at a time, in which everything is that came up for the same group meanwhile. Where a
-coordinator is not there, or is just loading, it is asked again for a while.
+coordinator is not there, is just loading, or does not know this broker, it is asked again for a while.
 
 Source: PersisterStateManager of Apache Kafka 4.4, by behaviour.
 """
 
 from __future__ import annotations
 
+import logging
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
     Done = Callable[[Any, int], None]
     """Takes what the share coordinator says of the share-partition, and the time."""
+
+log = logging.getLogger("kbroker.share")
 
 FIRST_BACKOFF_MS, LONGEST_BACKOFF_MS = 50, 1_000
 PATIENCE_MS = 20_000  # as long as a client waits for an acknowledgement, and the election of a coordinator takes
@@ -193,8 +196,12 @@ class ShareStateRequests:
                 for result in topic.partitions:
                     place = places.get((bytes(topic.topic_id), result.partition))
                     ask = None if place is None else chosen.pop(place, None)
-                    if ask is not None:
-                        self._tell(StateAnswered(ask, result))
+                    if ask is None:
+                        continue
+                    if result.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # of this broker, not of the client
+                        log.warning("broker %d refuses: %s", asked.broker_id, result.error_message)
+                        result = ask.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                    self._tell(StateAnswered(ask, result))
         for ask in chosen.values():
             self._tell(StateAnswered(ask, ask.refused(ErrorCode.NETWORK_EXCEPTION)))
         self._ask_next(asked.broker_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from protocol.errors import ErrorCode
 from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.share_group_state import (
@@ -24,6 +25,7 @@ from protocol.messages.share_groups import (
     ShareFetchTopic,
 )
 from protocol.records.content import parse_set
+from tests.broker.test_authorizer import NoRules
 from tests.controller.cluster import Cluster
 from tests.requests import fetch, fetched, produce
 from tests.share.ask import acquired
@@ -83,6 +85,21 @@ def test_state_is_kept_by_another_broker(cluster: Cluster) -> None:
     cluster.advance(5_000)
     for group in GROUPS:
         assert acquired(share_fetch(cluster, group, topic_id)) == [(2, 2, 1)], group
+
+
+@pytest.mark.parametrize(
+    ("known_after_ms", "code"), [(3_000, ErrorCode.NONE), (60_000, ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+)
+def test_a_leader_that_the_share_coordinator_refuses_makes_it_a_matter_of_time_for_clients(
+    cluster: Cluster, known_after_ms: int, code: ErrorCode
+) -> None:
+    topic_id = cluster.nodes[1].plane.cache.topics["t"].topic_id
+    group = next(each for each in GROUPS if begin(cluster, each, topic_id) == 1)
+    assert acquired(share_fetch(cluster, group, topic_id)) == [(0, 2, 1)]
+    helper = cluster.nodes[1].broker.auth_helper
+    helper.authorizer = NoRules()
+    cluster.world.after(known_after_ms, lambda: setattr(helper, "authorizer", None))
+    assert acknowledge(cluster, group, topic_id, 0, 1) == code
 
 
 def test_the_dead_letter_queue_is_led_by_another_broker(cluster: Cluster) -> None:
