@@ -35,12 +35,22 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-_ALL_ZERO = re.compile(r"(?:(?=.*:.*:)(?:::ffff:)?[0:.]*(?:%.*)?|[0.]+)?", re.IGNORECASE)
+_ZEROS = re.compile(r"(?:0[0.]*)?|[0:.]+(?:ffff:[0:.]+)?(?:%.*)?", re.IGNORECASE)
 
 
 def is_every_interface(host: str) -> bool:
     """Whether this is no host, or a spelling of 0.0.0.0 or ::, which name no interface: a server there is on all."""
-    return _ALL_ZERO.fullmatch(host) is not None
+    if _ZEROS.fullmatch(host) is None:
+        return False
+    if ":" not in host:
+        return "%" not in host
+    from ipaddress import IPv6Address  # few settings have such a host
+
+    try:
+        address = IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return not int(address.ipv4_mapped or address)
 
 
 class Listeners(NamedTuple):
