@@ -337,7 +337,7 @@ def check_broker(changes: Mapping[str, str], layers: BrokerLayers, *, per_broker
         before, after = resolve_broker(layers), resolve_broker(changed)
         if before.advertised_listeners != after.advertised_listeners:
             listeners_after(before, after)
-        return faults + _leaps(before, after)
+        return faults + _leaps(_threads(layers, before), _threads(changed, after))
     except ConfigError as error:
         return faults + error.lines
 
@@ -371,17 +371,29 @@ RESIZED_BY_STEPS = (
     "background.threads", "log.cleaner.threads",
 )  # fmt: skip
 """Numbers of threads, which Kafka lets change to between half and twice the present number."""
+PER_LISTENER_TOO = RESIZED_BY_STEPS[0]
 
 
-def _leaps(before: BrokerConfig, after: BrokerConfig) -> list[str]:
+def _threads(layers: BrokerLayers, config: BrokerConfig) -> dict[str, int]:
+    """How many there are of each kind, by key, and for a listener that has a number of its own.
+
+    config: what the layers resolve to. A listener's number in a file is as the file has it, and may be none.
+    """
+    numbers = {key: getattr(config, BrokerConfig.KEYS[key].attribute) for key in RESIZED_BY_STEPS}
+    keys = {f"listener.name.{each.name.lower()}.{PER_LISTENER_TOO}" for each in resolve_listeners(config).bound}
+    for _, values in reversed(list(layers.by_strength())):
+        numbers |= {key: int(values[key]) for key in keys & values.keys() if values[key].strip().isdecimal()}
+    return numbers
+
+
+def _leaps(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
     """Changes at run time that are too large, though both values are legal, a line each.
 
     Source: DynamicThreadPool, DataPlaneAcceptor and LogCleaner of Apache Kafka 3.9, by behaviour.
     """
     lines = []
-    for key in RESIZED_BY_STEPS:
-        attribute = BrokerConfig.KEYS[key].attribute
-        now, then = getattr(before, attribute), getattr(after, attribute)
+    for key in {**before, **after}:  # a listener without a number has that of all
+        now, then = (numbers.get(key, numbers[PER_LISTENER_TOO]) for numbers in (before, after))
         low, high = max(1, now // 2), 2 * now
         if then != now and not low <= then <= high:
             lines.append(f"{key}={then}: allowed: {low} to {high}, half to twice the present number ({now})")

@@ -361,6 +361,17 @@ def test_a_number_of_threads_changes_to_half_or_twice_the_present_one_at_most(ke
     assert taken == [16, 8, 4, 3, 2, 1, 2]
 
 
+def test_the_threads_of_a_listener_change_to_half_or_twice_the_present_number_at_most() -> None:
+    cluster = Cluster(1, num_network_threads="4")
+    key = "listener.name.plaintext.num.network.threads"
+    wanted = ("9", "8", "16", "7", "8", "4", "2")
+    taken = [count for count in wanted if change(cluster, BROKER, "1", (key, SET, count)) is ErrorCode.NONE]
+    assert taken == ["8", "16", "8", "4", "2"]
+    assert change(cluster, BROKER, "1", ("num.network.threads", SET, "8")) is ErrorCode.NONE
+    assert change(cluster, BROKER, "1", (key, DELETE, None)) is ErrorCode.INVALID_CONFIG
+    assert change(cluster, BROKER, "1", ("listener.name.other.num.network.threads", SET, "99")) is ErrorCode.NONE
+
+
 def test_a_number_of_threads_that_is_no_longer_set_changes_no_faster() -> None:
     cluster = Cluster(1)
     setting = "num.io.threads"
