@@ -14,14 +14,26 @@ from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.requester import VERSIONS, Asked, Requester
 from kbroker.metadata.store import BrokerInfo, Endpoint
-from kbroker.ports import CONTROL, FETCHER, IN_SYNC, MARKERS, TO_CONTROLLER, PeerAnswer, PeerEvent, PeerFault
+from kbroker.ports import (
+    CONTROL,
+    DEAD_LETTERS,
+    FETCHER,
+    IN_SYNC,
+    MARKERS,
+    SHARE_STATE,
+    TO_CONTROLLER,
+    TRANSACTIONS,
+    PeerAnswer,
+    PeerEvent,
+    PeerFault,
+)
 from kbroker.ports import PeerFaultKind as Kind
 from protocol.apis import BY_KEY
 from protocol.messages.control import ControlledShutdownRequest
 from tests.peers import Nobody
 
 ME, OTHER = 1, 2
-INSIDE, CONTROLLERS = Endpoint("INSIDE", 0, "other", 9093), Endpoint("CONTROLLERS", 1, "other", 9094)
+INSIDE, CONTROLLERS = Endpoint("INSIDE", 3, "other", 9093), Endpoint("CONTROLLERS", 1, "other", 9094)
 REQUEST = ControlledShutdownRequest(broker_id=ME, broker_epoch=7)
 
 
@@ -72,6 +84,10 @@ class Bench:
     [
         (TO_CONTROLLER, INSIDE),
         (MARKERS, INSIDE),
+        (TRANSACTIONS, INSIDE),
+        (SHARE_STATE, INSIDE),
+        (DEAD_LETTERS, INSIDE),
+        (FETCHER, INSIDE),
         (f"{FETCHER}-1", INSIDE),
         (CONTROL, CONTROLLERS),
         (IN_SYNC, CONTROLLERS),
@@ -80,7 +96,7 @@ class Bench:
 def test_each_purpose_has_its_listener_with_its_security_protocol(purpose: str, endpoint: Endpoint) -> None:
     bench = Bench(
         listeners="INSIDE://:9093,CONTROLLERS://:9094",
-        listener_security_protocol_map="INSIDE:PLAINTEXT,CONTROLLERS:SSL",
+        listener_security_protocol_map="INSIDE:SASL_SSL,CONTROLLERS:SSL",
         inter_broker_listener_name="INSIDE",
         control_plane_listener_name="CONTROLLERS",
     )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+from typing import Any
 
 import pytest
 
+from kbroker.ports import LIFE, QUORUM, Endpoint
 from kbroker.quorum.metadata_log import SnapshotId
 from kbroker.sim.observers import ObserverWorld
+from kbroker.sim.peers import SimPeers
 from kbroker.sim.quorum import LogBatch
 from kbroker.sim.world import Broken
 from protocol.messages.quorum import (
@@ -32,6 +35,21 @@ def test_in_a_quiet_world_everything_is_told_at_once() -> None:
     world = ObserverWorld(1, kinds=(), machines=2)
     world.run(3_000, healing_ms=3_000)
     assert [each.member is not None and each.member.life.is_fenced for each in world.machines] == [False, False]
+
+
+def test_controllers_are_asked_by_the_security_protocol_of_their_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[tuple[str, Endpoint]] = set()
+    send = SimPeers.send
+
+    def noted(peers: SimPeers, broker_id: int, endpoint: Endpoint, purpose: str, *what: Any) -> None:
+        asked.add((purpose, endpoint))
+        send(peers, broker_id, endpoint._replace(security_protocol=0), purpose, *what)  # all that it speaks
+
+    monkeypatch.setattr(SimPeers, "send", noted)
+    protocols = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL"}
+    ObserverWorld(1, kinds=(), machines=1, settings=protocols).world.run_until(2_000)
+    assert {purpose for purpose, _ in asked} == {QUORUM, LIFE}
+    assert {endpoint[:2] for _, endpoint in asked} == {("CONTROLLER", 3)}
 
 
 def test_a_log_that_begins_at_a_snapshot_is_met_from_there() -> None:
