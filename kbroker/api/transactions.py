@@ -7,6 +7,10 @@ carry out what comes back.
 
 The second protocol (KIP-890: Produce 12, TxnOffsetCommit 5 and EndTxn 5, without AddPartitionsToTxn of clients) is
 spoken by clients that see transaction.version 2 among the finalized features (`metadata/features.py`).
+
+Unlike Kafka: without access rules only a broker's address may have internal topics added by AddPartitionsToTxn 4 and 5
+(CLUSTER_AUTHORIZATION_FAILED), which Kafka lets any client do; a request without partitions begins no transaction; and
+a marker of a coordinator epoch that none has yet is refused (NOT_LEADER_OR_FOLLOWER).
 """
 
 from __future__ import annotations
