@@ -372,6 +372,14 @@ def test_the_threads_of_a_listener_change_to_half_or_twice_the_present_number_at
     assert change(cluster, BROKER, "1", ("listener.name.other.num.network.threads", SET, "99")) is ErrorCode.NONE
 
 
+@pytest.mark.parametrize(("in_file", "most"), [("5", 10), ("many", 6)])  # a text that is no number has no effect
+def test_the_threads_of_a_listener_in_the_file_are_its_present_number(in_file: str, most: int) -> None:
+    cluster = Cluster(1, listener_name_plaintext_num_network_threads=in_file)
+    key = "listener.name.plaintext.num.network.threads"
+    assert change(cluster, BROKER, "1", (key, SET, str(most + 1))) is ErrorCode.INVALID_CONFIG
+    assert change(cluster, BROKER, "1", (key, SET, str(most))) is ErrorCode.NONE
+
+
 def test_a_number_of_threads_that_is_no_longer_set_changes_no_faster() -> None:
     cluster = Cluster(1)
     setting = "num.io.threads"
