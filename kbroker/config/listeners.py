@@ -3,6 +3,10 @@
 Read by the composition root, at the start and when advertised.listeners change. Names are upper-cased, as Kafka does.
 No socket is touched: an empty host means every interface, and an advertised address without host, or with port 0, is
 completed by the runtime when it has bound.
+
+Unlike Kafka: where neither inter.broker.listener.name nor a PLAINTEXT listener exists, the first advertised listener
+serves the brokers, which Kafka refuses. Clients are told [::] as little as 0.0.0.0, in any spelling; Kafka tells them
+[::], which leads a client to its own machine.
 """
 
 from __future__ import annotations
@@ -67,11 +71,7 @@ class Listeners(NamedTuple):
 
 
 def resolve_listeners(config: BrokerConfig) -> Listeners:
-    """The listeners that the settings describe. Raises: ConfigError, all faults at once.
-
-    Differs from Kafka: where neither inter.broker.listener.name nor a
-    PLAINTEXT listener exists, the first advertised listener serves the brokers, which Kafka refuses.
-    """
+    """The listeners that the settings describe. Raises: ConfigError, all faults at once."""
     protocols = protocol_map(config.listener_security_protocol_map)
     left_out = {name.upper() for name in config.controller_listener_names}
     bound = _endpoints("listeners", config.listeners, protocols, left_out)
