@@ -202,11 +202,12 @@ class Loopback:
         self,
         name: str,
         *,
+        host: str = "127.0.0.1",
         control: bool = False,
         transport: Callable[[socket.socket], Transport] | None = None,
     ) -> None:
         """One more listener."""
-        listening = bound_socket("127.0.0.1", 0, receive_buffer_bytes=-1)
+        listening = bound_socket(host, 0, receive_buffer_bytes=-1)
         listening.listen()
         self.ports[name] = listening.getsockname()[1]
         self.server.accept_from(

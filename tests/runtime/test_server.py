@@ -95,6 +95,12 @@ def test_on_every_interface_clients_of_both_families_are_let_in(host: str) -> No
             socket.create_connection((address, port)).close()
 
 
+def test_a_client_of_ipv4_is_known_by_its_own_address_where_both_families_are_let_in(here: Loopback) -> None:
+    here.listen("BOTH", host="::")
+    here.connect("BOTH")
+    assert here.core.channels[-1].session.peer_host == "127.0.0.1"
+
+
 @pytest.mark.parametrize(("host", "other"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1"), ("::ffff:127.0.0.1", "::1")])
 def test_at_one_address_clients_of_no_other_are_let_in(host: str, other: str) -> None:
     with listening_at(host) as port:
