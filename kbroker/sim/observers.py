@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from protocol.message import Message
 
 DIRECTORY = "/data"
+GAVE_UP = "could not be registered"
+"""Of the end of a member that was not let in for initial.broker.registration.timeout.ms: its former life lived on for
+the controllers, of which each new leader waits for a whole session."""
 
 
 class LoneMember:
@@ -200,7 +203,7 @@ class SimMember:
         self.disk = SimDisk(self.rng.randrange(1 << 32), self.clock.wall_ms)
         self.member: LoneMember | None = None
         self.boots = 0
-        self.end = ""  # why it ended by itself
+        self.end = ""  # why it ended by itself, where no other start would help
         self._owner = world
         self._settings = settings
         self._peers: SimPeers | None = None
@@ -272,8 +275,10 @@ class SimMember:
         self._owner.look(self)
         if member.fatal:
             self.world.note(f"{self} ends by itself: {member.fatal}")
-            self.end = member.fatal
+            self.end = "" if GAVE_UP in member.fatal else member.fatal
             self.kill()
+            if not self.end:
+                self._owner.start_later(self)
             return
         wake_ms = max(member.wake_ms, self.world.now_ms)
         if wake_ms != NEVER and (self._wake is None or wake_ms < self._wake.at_ms):
@@ -491,6 +496,10 @@ class ObserverWorld:
             machine.kill(power_loss=power_loss)
         else:
             machine.kill_in_calls(self.rng.randrange(1, 30), power_loss=power_loss)
+        self.start_later(machine)
+
+    def start_later(self, machine: SimMember) -> None:
+        """An operator starts what has ended."""
         self.world.after(self.rng.randrange(4000), self._back, machine)
 
     def _back(self, machine: SimMember) -> None:

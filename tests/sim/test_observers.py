@@ -80,6 +80,14 @@ def test_a_member_takes_snapshots_itself_and_starts_from_them() -> None:
     world.run(4_000, healing_ms=25_000)
 
 
+def test_a_member_that_was_not_let_in_for_too_long_is_started_again() -> None:
+    """Each new leader of the quorum waits for a whole session before it takes the former life for dead."""
+    impatient = {"initial.broker.registration.timeout.ms": "3000"}
+    world = ObserverWorld(2255443705, kinds=("elections", "kills"), settings=impatient)
+    world.run(15_000, healing_ms=25_000)
+    assert sum("ends by itself" in line for line in world.world.lines) > 0
+
+
 def test_the_judge_sees_what_was_not_committed() -> None:
     world = ObserverWorld(1, kinds=(), machines=1)
     world.world.run_until(2_000)
