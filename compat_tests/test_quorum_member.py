@@ -258,6 +258,7 @@ def test_a_member_that_stands_still_is_fenced_and_comes_back(cluster: Cluster, d
     finally:
         os.kill(cluster.brokers[OURS].pid, signal.SIGCONT)
     cluster.all_in_sync(topic)
+    assert f"broker {OURS} is fenced: controllers have not heard of it in time" in cluster.brokers[OURS].output
     before = min(driver.written())
     eventually(lambda: min(driver.written()) > before + 50)
     places, failed = driver.stop_writing()

@@ -1,8 +1,7 @@
 """This broker's life in a quorum's cluster: its registration, heartbeats and directories, told to the quorum's leader.
 
 A part of a member. What is told when is decided by `quorum/life.py` and `quorum/directories.py`; here are the
-connection, timers, and the facts that follow: `Registered`, `Unfenced`, `Fenced`, `LeftCluster`. Whom to ask is known
-to the observer.
+connection, timers, and the facts that follow: `Registered`, `LeftCluster`. Whom to ask is known to the observer.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from kbroker.ports import LIFE, PeerAnswer
 from kbroker.quorum.directories import DirectoryAssignments
-from kbroker.quorum.facts import Fenced, LeaderChanged, LeftCluster, Registered, Unfenced
+from kbroker.quorum.facts import LeaderChanged, LeftCluster, Registered
 from kbroker.quorum.life import HEARTBEAT_VERSIONS, NO_EPOCH, REGISTRATION_VERSIONS, BrokerLife
 from protocol.messages.quorum import AssignReplicasToDirsRequest, BrokerRegistrationRequest
 
@@ -52,7 +51,7 @@ class Life:
         self._life: BrokerLife | None = None
         self._directories = DirectoryAssignments(identity.node_id)
         self._is_asking = False
-        self._told_epoch, self._was_fenced, self._has_told_end = NO_EPOCH, True, False
+        self._told_epoch, self._has_told_end = NO_EPOCH, False
         self._due = scheduler.alarm(self._go_on)
 
     @property
@@ -200,9 +199,6 @@ class Life:
         if life.broker_epoch != self._told_epoch:
             self._told_epoch = life.broker_epoch
             self._tell(Registered(life.broker_epoch))
-        if life.is_fenced is not self._was_fenced:
-            self._was_fenced = life.is_fenced
-            self._tell(Fenced() if life.is_fenced else Unfenced())
         if life.is_over and not self._has_told_end:
             self._has_told_end = True
             self._tell(LeftCluster())

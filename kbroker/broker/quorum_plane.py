@@ -31,7 +31,7 @@ from kbroker.metadata.features import Features, unsupported
 from kbroker.metadata.requester import VERSIONS
 from kbroker.metadata.store import BrokerInfo, Endpoint
 from kbroker.ports import TO_CONTROLLER
-from kbroker.quorum.facts import Committed, Fenced, LeftCluster, Registered, Unfenced
+from kbroker.quorum.facts import Committed, LeftCluster, Registered
 from kbroker.quorum.image import TOPIC, ImageError, MetadataDelta, MetadataImage, differences
 from kbroker.quorum.life import Identity
 from kbroker.quorum.metadata_version import supported_features
@@ -43,6 +43,7 @@ from protocol.messages.control import (
     LeaderAndIsrRequest,
     UpdateMetadataRequest,
 )
+from protocol.messages.metadata_records import BrokerRegistrationChangeRecord
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.entities import Entities
     from kbroker.metadata.requester import Asker
     from kbroker.metadata.store import SupportedFeature
+    from protocol.message import Message
     from protocol.messages.control import (
         AllocateProducerIdsResponse,
         AlterPartitionRequest,
@@ -289,8 +291,6 @@ class QuorumPlane:
             EndpointsChanged: self._advertise,
             Leave: self._leave,
             LeftCluster: self._left,
-            Unfenced: lambda fact, now_ms: None,  # the image says so, too, and who else is in it
-            Fenced: self._fenced,
         }
 
     def _join(self, fact: Join, now_ms: int) -> None:
@@ -308,11 +308,6 @@ class QuorumPlane:
             log.info("broker %d hands its leaders over", self.broker_id)
             self.is_over = False
             self.life.leave(now_ms)
-
-    def _fenced(self, fact: Fenced, now_ms: int) -> None:
-        """What it leads, others lead from now on: the log says so next, if it comes here."""
-        if self.is_over:  # else it is about to stop
-            log.warning("broker %d is fenced: controllers have not heard of it in time", self.broker_id)
 
     def _left(self, fact: LeftCluster, now_ms: int) -> None:
         self.is_over = True
@@ -347,6 +342,8 @@ class QuorumPlane:
             return
         if not fact.is_last:
             return
+        if self._has_published and self.is_over and any(_fences(each, self.broker_id) for each in fact.records):
+            log.warning("broker %d is fenced: controllers have not heard of it in time", self.broker_id)
         before, self.image, self._loading = self.image, image, None
         self._offset, self._epoch = fact.offset, fact.epoch
         if self._has_published:
@@ -458,6 +455,11 @@ class QuorumPlane:
             self.life.assigned(topic.topic_id, index, own, now_ms)
         else:
             self.life.unassigned(topic.topic_id, index)
+
+
+def _fences(record: Message, broker_id: int) -> bool:
+    """Whether controllers have taken a broker for dead: what it led, others lead. It may have come back by now."""
+    return isinstance(record, BrokerRegistrationChangeRecord) and record.broker_id == broker_id and record.fenced == 1
 
 
 def quorum_plane(quorum: Quorum, basis: Basis, give: Callable[[Job, Owner], None]) -> QuorumPlane:

@@ -42,13 +42,5 @@ class Registered(NamedTuple):
     broker_epoch: int
 
 
-class Unfenced(NamedTuple):
-    """Controllers let this broker lead, and clients are told of it."""
-
-
-class Fenced(NamedTuple):
-    """Controllers take this broker for dead, or have not let it in yet: it leads nothing."""
-
-
 class LeftCluster(NamedTuple):
     """Nothing is led here any more, and controllers say that this broker may stop."""

@@ -277,6 +277,19 @@ def test_a_broker_that_is_fenced_is_told_to_no_client_and_may_not_come_into_sync
     assert [each.id for each in member.plane.fenced_brokers()] == [ONE]
 
 
+def test_a_broker_that_was_fenced_says_so_even_if_it_is_back_by_now(
+    member: Member, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A heartbeat that comes late is answered with what follows from it: only the log tells what was before."""
+    member.join(*MADE)
+    member.commit(
+        BrokerRegistrationChangeRecord(broker_id=ME, broker_epoch=EPOCH, fenced=1),
+        BrokerRegistrationChangeRecord(broker_id=ME, broker_epoch=EPOCH, fenced=-1),
+    )
+    line = f"broker {ME} is fenced: controllers have not heard of it in time"
+    assert [each.message for each in caplog.records if "fenced" in each.message] == [line]
+
+
 def test_controllers_are_told_of_a_replica_that_is_in_another_directory_than_they_know(member: Member) -> None:
     member.join(*MADE)
     own = member.world.logs.directories[0].meta.directory_id
