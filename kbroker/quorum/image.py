@@ -377,7 +377,7 @@ def differences(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
         "delegation_tokens",
     ):
         _compare(getattr(delta, name), getattr(old, name), getattr(new, name))
-    for topic_id in old.topics.keys() | new.topics.keys():
+    for topic_id in {**old.topics, **new.topics}:  # in an order that is the same each time
         before, now = old.topics.get(topic_id), new.topics.get(topic_id)
         if before is None or now is None:
             delta.topics[topic_id] = before
@@ -388,7 +388,7 @@ def differences(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
 
 
 def _compare(changed: dict[K, V | None], old: Mapping[K, V], new: Mapping[K, V]) -> None:
-    for key in old.keys() | new.keys():
+    for key in {**old, **new}:
         before = old.get(key)
         if before is not new.get(key) and before != new.get(key):
             changed[key] = before

@@ -314,6 +314,15 @@ def test_a_snapshot_begins_with_the_metadata_version() -> None:
     assert image.records()[0] == (level(33), 0)
 
 
+def test_what_differs_is_named_in_the_order_of_its_making() -> None:
+    """So that topics come up in the same order after each start, whatever their ids are."""
+    made = [(b"%016d" % (number * 7919 % 100), f"topic-{number}") for number in range(100)]
+    image = image_of([each for topic_id, name in made for each in (topic(name, topic_id), partition(0, topic_id))])
+    delta = differences(MetadataImage(), image)
+    assert list(delta.topics) == [topic_id for topic_id, _ in made]
+    assert [topic_id for topic_id, _ in delta.partitions] == [topic_id for topic_id, _ in made]
+
+
 def applied(old: MetadataImage, delta: MetadataDelta, new: MetadataImage) -> None:
     """Put everything that a delta names from one image into another."""
     for name, changed in vars(delta).items():

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from kbroker.sim.on_quorum import QuorumSwarm
@@ -15,6 +19,30 @@ def test_a_quiet_world_has_everything_led_and_in_sync_and_the_judge_sees_what_di
     swarm.quorum.state.partitions[where].leader_epoch += 1
     with pytest.raises(Broken, match="was told of"):
         swarm._check_whole()
+
+
+A_WORLD = """
+import logging
+from kbroker.sim.on_quorum import QuorumSwarm
+logging.disable()
+swarm = QuorumSwarm(503)
+swarm.faults.begin(swarm.clients)
+swarm.world.run_until(26_000)
+print(swarm.world.digest)
+"""
+
+
+def digest_in_a_process(hash_seed: str) -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    return subprocess.run(
+        [sys.executable, "-c", A_WORLD], env=environment, capture_output=True, check=True
+    ).stdout.decode()
+
+
+@pytest.mark.slow
+def test_a_seed_is_the_same_world_in_every_process() -> None:
+    """Sets of texts and ids have another order in each: nothing may follow from it."""
+    assert digest_in_a_process("1") == digest_in_a_process("3")
 
 
 @pytest.mark.slow
