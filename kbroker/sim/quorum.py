@@ -233,9 +233,16 @@ class QuorumNode:
         self.awaiting = []
         self.moved()
 
+    def knows_of(self, follower: QuorumNode) -> bool:
+        """Whether this leader knows how far a follower has come, and that one what is committed."""
+        is_told = follower.high_watermark >= min(self.high_watermark, follower.end_offset)
+        return is_told and self.matched.get(follower.id) == follower.end_offset
+
     def copy_from(self, leader: QuorumNode, batches: int) -> None:
         """Make the log agree with the leader's, and take so many more batches."""
         theirs = leader.log
+        if self.log and theirs and self.log[-1] is theirs[-1] and leader.knows_of(self):
+            return
         while self.log:  # where one batch is the same, so are all before it
             last = self.log[-1]
             at = bisect_left(theirs, last.base_offset, key=_base_offset)
@@ -530,7 +537,9 @@ class Quorum:
         """Followers copy, and learn who leads."""
         for leader in [each for each in self.nodes if each.leads]:
             for each in self.nodes:
-                if each is leader or not each.up or {each.id, leader.id} & self.isolated or not leader.leads:
+                if each is leader or not each.up or not leader.leads:
+                    continue
+                if self.isolated and {each.id, leader.id} & self.isolated:
                     continue
                 if each.epoch > leader.epoch:
                     leader.follow(each.epoch, each.leader_id)
