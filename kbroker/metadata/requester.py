@@ -24,7 +24,9 @@ from kbroker.ports import (
     CONTROL,
     DEAD_LETTERS,
     IN_SYNC,
+    LIFE,
     MARKERS,
+    QUORUM,
     SHARE_STATE,
     TRANSACTIONS,
     FlatRequest,
@@ -96,7 +98,8 @@ class Asked(NamedTuple):
     def __str__(self) -> str:
         kind = self.request.kind if isinstance(self.request, FlatRequest) else type(self.request)
         at = f"{self.endpoint.host}:{self.endpoint.port}"
-        whom = f"broker {self.broker_id} at {at}" if self.broker_id >= 0 else at
+        kind_of_node = "controller" if self.purpose in (QUORUM, LIFE) else "broker"
+        whom = f"{kind_of_node} {self.broker_id} at {at}" if self.broker_id >= 0 else f"{kind_of_node} at {at}"
         return f"{kind.__name__.removesuffix('Request')} to {whom}"
 
 
