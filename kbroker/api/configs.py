@@ -83,6 +83,8 @@ STORE_PATIENCE_MS = 30_000
 
 MANY_SETTINGS = 10 * ELEMENTS_AT_ONCE  # resources are changed in slices; of one there may be ELEMENTS_AT_ONCE
 
+MAX_STRING_BYTES, UTF8_BYTES = 0x7FFF, 4  # of a text on the wire; of a character, at most
+
 TYPES_SINCE = 1  # ListConfigResources: before, only subscriptions to client metrics
 SOURCES_SINCE = 1  # DescribeConfigs: before, only whether a value is the default
 
@@ -421,6 +423,7 @@ def _checked(change: Change, resource: Resource, call: Call, *, validate_only: b
             faults = configs.faults(wanted, per_broker=is_for_one)
         if faults:
             raise KafkaError(ErrorCode.INVALID_CONFIG, "; ".join(faults))
+        _check_length(wanted)
         if not is_for_one or validate_only:
             return wanted
         try:
@@ -430,6 +433,14 @@ def _checked(change: Change, resource: Resource, call: Call, *, validate_only: b
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid config value for resource {of}: {error}") from None
 
     return checked
+
+
+def _check_length(settings: Mapping[str, str]) -> None:
+    """Whether each value can be told again: a list that is appended to may outgrow any answer. As Kafka 4 does."""
+    for name, value in settings.items():
+        if len(value) > MAX_STRING_BYTES // UTF8_BYTES and (size := len(value.encode())) > MAX_STRING_BYTES:
+            text = f"{name} would be of {size} bytes; allowed: {MAX_STRING_BYTES}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 def _given(name: str, value: str | None) -> str:

@@ -531,12 +531,21 @@ def test_no_resource_has_so_many_settings_that_others_would_wait_for_them(monkey
     assert change(cluster, TOPIC, "t", *many) is ErrorCode.INVALID_REQUEST
 
 
-def test_settings_are_not_larger_than_zookeeper_takes() -> None:
+def test_a_list_is_not_appended_to_beyond_what_an_answer_can_tell() -> None:
     cluster = Cluster(1)
     cluster.create("t")
     key = "leader.replication.throttled.replicas"
+    lists = [",".join(f"{at}:{number}" for number in range(4_000)) for at in range(2)]
+    assert [change(cluster, TOPIC, "t", (key, APPEND, more)) for more in lists] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_CONFIG,
+    ]
+    assert one(cluster, TOPIC, "t", key, version=0).value == lists[0]
+
+
+def test_settings_are_not_larger_than_zookeeper_takes() -> None:
+    cluster = Cluster(1)
     for at in range(34):
-        more = ",".join(f"{number}:1000000" for number in range(1_000_000 + 2_000 * at, 1_002_000 + 2_000 * at))
-        code = change(cluster, TOPIC, "t", (key, APPEND, more))
+        code = change(cluster, BROKER, "", (f"unknown.to.brokers.{at}", SET, "x" * 32_000))
         assert code is (ErrorCode.NONE if at < 31 else ErrorCode.POLICY_VIOLATION), at
-    assert change(cluster, TOPIC, "t", ("retention.ms", SET, "5")) is ErrorCode.NONE
+    assert change(cluster, BROKER, "", ("log.retention.ms", SET, "5")) is ErrorCode.NONE

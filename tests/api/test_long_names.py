@@ -51,7 +51,7 @@ def test_a_name_of_any_length_is_answered(api: int, version: int) -> None:
     world.create("t")
     for path in texts_in(request, version):
         for text, number in product((LONGEST, WIDEST), (1, 2)):
-            client = world.client()
+            client = world.client(LONGEST)
             client.send(filled(request, version, path, text, number), version)
             world.advance(1)
             assert "internal error" not in client.closing, path
