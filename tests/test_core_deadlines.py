@@ -9,12 +9,16 @@ import pytest
 from kbroker.core import AT_REST, EXPIRED
 from kbroker.timing import Steps
 from protocol.errors import ErrorCode
+from protocol.message import Message
+from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from protocol.messages.groups import (
     DeleteGroupsRequest,
     FindCoordinatorRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
 )
+from protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -22,11 +26,14 @@ from protocol.messages.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
+from tests.groups.streams.theatre import subtopology, topology
 from tests.requests import fetch, fetched, produce
+from tests.share.ask import Member, acquired
 from tests.world import Client, World
 
 GROUP, ID = "g", "payments"
-SESSION_MS = 6_000
+SESSION_MS, MODERN_SESSION_MS = 6_000, 45_000
+LOCK_MS = 30_000  # of records that a member of a share group has
 WAIT_MS, LATE_MS = 500, 100  # of a fetch, and how much later it may be answered
 LOOK_MS = 1_000  # at transactions that are overdue, once in so long
 
@@ -37,7 +44,9 @@ def world() -> World:
     world = World(
         offsets_topic_num_partitions="1",
         transaction_state_log_num_partitions="1",
+        share_coordinator_state_topic_num_partitions="1",
         group_initial_rebalance_delay_ms="0",
+        log_retention_ms="-1",
         transaction_abort_timed_out_transaction_cleanup_interval_ms=str(LOOK_MS),
     )
     world.create("t")
@@ -86,6 +95,45 @@ def test_a_session_that_is_over_has_ended_for_a_request(world: World, late_ms: i
     join(world)
     pass_unnoticed(world, SESSION_MS + late_ms)
     assert deleted(world.client().ask(DELETE, 2)) is code
+
+
+def first_heartbeat(kind: str) -> tuple[Message, int]:
+    """What a member of a group of Kafka 4 says first, and the version in which it does."""
+    told: dict[str, Any] = {"group_id": GROUP, "member_id": "m", "member_epoch": 0}
+    if kind == "share":
+        return ShareGroupHeartbeatRequest(**told, subscribed_topic_names=["t"]), 1
+    told["rebalance_timeout_ms"] = 60_000
+    if kind == "consumer":
+        return ConsumerGroupHeartbeatRequest(**told, subscribed_topic_names=["t"], topic_partitions=[]), 1
+    tasks: dict[str, Any] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
+    shape = topology(subtopology(reads="t"))
+    return StreamsGroupHeartbeatRequest(**told, **tasks, endpoint_information_epoch=0, topology=shape), 1
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "code"), [(-1, ErrorCode.NON_EMPTY_GROUP), (0, ErrorCode.NONE), (3, ErrorCode.NONE)]
+)
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+def test_so_has_one_of_the_groups_of_kafka_4(world: World, kind: str, late_ms: int, code: ErrorCode) -> None:
+    assert world.client().ask(*first_heartbeat(kind)).error_code == 0
+    world.advance(0)
+    pass_unnoticed(world, MODERN_SESSION_MS + late_ms)
+    assert deleted(world.client().ask(DELETE, 2)) is code
+
+
+@pytest.mark.parametrize(("late_ms", "count"), [(-1, 0), (0, 1), (3, 1)])
+def test_a_lock_that_is_over_has_ended_for_a_request(world: World, late_ms: int, count: int) -> None:
+    """The member that had it is silent; another one fetches."""
+    world.client().ask(*first_heartbeat("share"))
+    world.advance(1_000)
+    first, second = Member(world), Member(world, member_id="n")
+    first.group = second.group = GROUP
+    first.acquire()
+    world.client().ask(produce(b"record"), 9)
+    first.start()
+    pass_unnoticed(world, LOCK_MS + late_ms)
+    number = second.start(wait_ms=0)
+    assert len(acquired(second.client.look()[number])) == count
 
 
 def test_a_session_that_is_over_has_ended_for_what_an_answer_lets_begin(world: World) -> None:
