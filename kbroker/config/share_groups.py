@@ -44,10 +44,8 @@ def parse_auto_offset_reset(text: str) -> AutoOffsetReset:
 
 
 class ShareGroupConfig(NamedTuple):
-    """The settings of one share group, resolved."""
+    """The settings of one share group that its share-partitions go by, resolved."""
 
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
     record_lock_duration_ms: int
     delivery_count_limit: int
     partition_max_record_locks: int
@@ -62,24 +60,12 @@ class ShareGroupConfig(NamedTuple):
         """said: what is set for the group, by Kafka's names."""
 
         def number(name: str, default: int, low: int, high: int) -> int:
-            return max(low, min(int(said.get(name, default)), high))
+            return _number(said, name, default, low, high)
 
         def is_on(name: str, default: str) -> bool:
             return said.get(name, default).strip().lower() == "true"
 
         return cls(
-            number(
-                "share.session.timeout.ms",
-                broker.group_share_session_timeout_ms,
-                broker.group_share_min_session_timeout_ms,
-                broker.group_share_max_session_timeout_ms,
-            ),
-            number(
-                "share.heartbeat.interval.ms",
-                broker.group_share_heartbeat_interval_ms,
-                broker.group_share_min_heartbeat_interval_ms,
-                broker.group_share_max_heartbeat_interval_ms,
-            ),
             number(
                 "share.record.lock.duration.ms",
                 broker.group_share_record_lock_duration_ms,
@@ -104,3 +90,29 @@ class ShareGroupConfig(NamedTuple):
             said.get("errors.deadletterqueue.topic.name", "").strip(),
             is_on("errors.deadletterqueue.copy.record.enable", "false"),
         )
+
+
+def session_timeout_ms(said: Mapping[str, str], broker: BrokerConfig) -> int:
+    """How long a member may be silent: with the next one, all that a heartbeat asks for. said: as for a whole one."""
+    return _number(
+        said,
+        "share.session.timeout.ms",
+        broker.group_share_session_timeout_ms,
+        broker.group_share_min_session_timeout_ms,
+        broker.group_share_max_session_timeout_ms,
+    )
+
+
+def heartbeat_interval_ms(said: Mapping[str, str], broker: BrokerConfig) -> int:
+    """How often a member is asked to send one."""
+    return _number(
+        said,
+        "share.heartbeat.interval.ms",
+        broker.group_share_heartbeat_interval_ms,
+        broker.group_share_min_heartbeat_interval_ms,
+        broker.group_share_max_heartbeat_interval_ms,
+    )
+
+
+def _number(said: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    return max(low, min(int(said.get(name, default)), high))

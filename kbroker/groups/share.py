@@ -15,9 +15,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from kbroker.config.share_groups import ShareGroupConfig
+from kbroker.config.share_groups import heartbeat_interval_ms, session_timeout_ms
 from kbroker.groups.group import GroupType
-from kbroker.groups.modern import FIRST_EPOCH, Assignment, MemberState, ModernGroups, metadata_hash, partition_count
+from kbroker.groups.modern import (
+    FIRST_EPOCH,
+    NOTHING,
+    Assignment,
+    MemberState,
+    ModernGroups,
+    metadata_hash,
+    partition_count,
+)
 from kbroker.groups.records import ModernRecord, modern_record
 from kbroker.groups.share_group import LEFT, ShareGroup, ShareMember, merged, without
 from kbroker.groups.simple_assignor import assign
@@ -65,17 +73,13 @@ class ShareGroups(ModernGroups[ShareGroup]):
 
     # --- settings
 
-    def config(self, group_id: str) -> ShareGroupConfig:
-        """What is set for a group."""
-        return ShareGroupConfig.of(self.shard.group_configs(group_id), self.shard.config)
-
     def session_timeout_ms(self, group_id: str) -> int:
         """See ModernGroups."""
-        return self.config(group_id).session_timeout_ms
+        return session_timeout_ms(self.shard.group_configs(group_id), self.shard.config)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """See ModernGroups."""
-        return self.config(group_id).heartbeat_interval_ms
+        return heartbeat_interval_ms(self.shard.group_configs(group_id), self.shard.config)
 
     # --- the way into state
 
@@ -146,6 +150,42 @@ class ShareGroups(ModernGroups[ShareGroup]):
 
     def heartbeat_of_share(self, operation: Operation, request: ShareGroupHeartbeatRequest, caller: Caller) -> None:
         """ShareGroupHeartbeat. Raises: KafkaError."""
+        if self._is_quiet(request, caller):
+            self._lives_on(operation, request, caller)
+        else:
+            self._beat(operation, request, caller)
+
+    def _is_quiet(self, request: ShareGroupHeartbeatRequest, caller: Caller) -> bool:
+        """As ConsumerGroups._is_quiet: whether a heartbeat says nothing new, and `_beat` would find nothing to tell."""
+        group = self.shard.groups.get(request.group_id)
+        if not isinstance(group, ShareGroup):
+            return False
+        member = group.members.get(request.member_id)
+        return (
+            member is not None
+            and group.has_settled
+            and group.refresh_ms is None
+            and 0 < request.member_epoch == member.member_epoch == group.assignment_epoch == group.group_epoch
+            and request.subscribed_topic_names is None
+            and request.rack_id is None
+            and member.client_id == caller.client_id
+            and member.client_host == caller.client_host
+            and member.assigned == group.target.get(request.member_id, NOTHING)
+        )
+
+    def _lives_on(self, operation: Operation, request: ShareGroupHeartbeatRequest, caller: Caller) -> None:
+        """Answer a quiet heartbeat."""
+        response = ShareGroupHeartbeatResponse(
+            error_code=ErrorCode.NONE,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            heartbeat_interval_ms=self.heartbeat_interval_ms(request.group_id),
+            assignment=None,
+        )
+        self.shard.answer(operation, [], caller.call, response, refuse)
+        self.restart_session(operation, request.group_id, request.member_id)
+
+    def _beat(self, operation: Operation, request: ShareGroupHeartbeatRequest, caller: Caller) -> None:
         joins = request.member_epoch == 0
         group = self.find(request.group_id, may_make=joins)
         member = group.members.get(request.member_id)
@@ -182,10 +222,11 @@ class ShareGroups(ModernGroups[ShareGroup]):
             heartbeat_interval_ms=self.heartbeat_interval_ms(group.group_id),
             assignment=_told(after.assigned) if says_assignment else None,
         )
-        if not self.shard.answer(operation, records, caller.call, response, lambda code: refuse(code)):
+        if not self.shard.answer(operation, records, caller.call, response, refuse):
             return
         group = cast("ShareGroup", self.shard.groups[request.group_id])
         group.refresh_ms = None
+        group.has_settled = not (records or wanted or group.initializing)
         self.restart_session(operation, group.group_id, after.member_id)
         if member is None:
             operation.event(group.group_id, f"{after.member_id} joined, epoch {group.group_epoch}")
@@ -206,7 +247,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
             assignment=None,
         )
         records = self._without(group, [member.member_id])
-        if self.shard.answer(operation, records, caller.call, response, lambda code: refuse(code)):
+        if self.shard.answer(operation, records, caller.call, response, refuse):
             self.cancel_timers(operation, group.group_id, member.member_id)
             operation.event(group.group_id, f"{member.member_id} left")
 

@@ -41,10 +41,11 @@ class ShareMember(NamedTuple):
 class ShareGroup(ModernGroup[ShareMember]):
     """The state of a group. asked_ms: when the share coordinator was asked to begin with a topic, by this coordinator.
 
-    altering: whether it is being asked to begin again elsewhere, or to forget.
+    has_settled: all that members subscribe to has begun and is assigned, as a heartbeat has found; until the epoch
+    moves, other share-partitions begin, or there is news of the topics (refresh_ms). This coordinator alone knows it.
     """
 
-    __slots__ = ("asked_ms", "deleting", "initialized", "initializing")
+    __slots__ = ("asked_ms", "deleting", "has_settled", "initialized", "initializing")
 
     TYPE = GroupType.SHARE
     protocol_type = "share"
@@ -55,6 +56,7 @@ class ShareGroup(ModernGroup[ShareMember]):
         self.initialized: Begun = {}
         self.deleting: Mapping[bytes, str] = {}
         self.asked_ms: dict[bytes, int] = {}
+        self.has_settled = False
 
     def work_out_state(self) -> State:
         """See ModernGroup.work_out_state."""
@@ -63,6 +65,12 @@ class ShareGroup(ModernGroup[ShareMember]):
     def set_begun(self, initializing: Begun, initialized: Begun, deleting: Mapping[bytes, str]) -> None:
         """Which share-partitions the share coordinator has, or is asked for."""
         self.initializing, self.initialized, self.deleting = initializing, initialized, deleting
+        self.has_settled = False
+
+    def set_epoch(self, group_epoch: int, metadata_hash: int) -> None:
+        """See ModernGroup.set_epoch."""
+        super().set_epoch(group_epoch, metadata_hash)
+        self.has_settled = False
 
     @property
     def is_recorded(self) -> bool:

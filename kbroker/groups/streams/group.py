@@ -32,6 +32,8 @@ from protocol.namedtuple import NamedTuple
 GROUP, MEMBER, TARGET, TARGET_OF_MEMBER, CURRENT, TOPOLOGY = 17, 19, 20, 21, 22, 23
 """The types of records' keys. 18 was of Kafka 4.0, before these groups were general."""
 
+CLIENT_TAGS = "rack.aware.assignment.tags"  # among the settings of an assignment
+
 TASK_BYTES = 120  # about what a task of a member takes
 
 _LIVE = {State.NOT_READY, State.ASSIGNING, State.RECONCILING, State.STABLE}
@@ -146,6 +148,19 @@ class StreamsGroup(ModernGroup[StreamsMember]):
             return State.ASSIGNING
         reached = all(each.current.has_reached(self.assignment_epoch) for each in self.members.values())
         return State.STABLE if reached else State.RECONCILING
+
+    def has_no_news(self, member: StreamsMember) -> bool:
+        """Whether the group has its topics, and nothing that a member is told with each heartbeat until it is over."""
+        topology, configured = self.topology, self.configured
+        return (
+            topology is not None
+            and configured is not None
+            and configured.is_ready
+            and self.validated_epoch == topology.epoch <= member.about.topology_epoch
+            and self.delayed_until_ms is None
+            and self.shutdown_requested_by is None
+            and CLIENT_TAGS not in self.last_configs
+        )
 
     @property
     def is_recorded(self) -> bool:

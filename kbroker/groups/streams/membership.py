@@ -20,7 +20,7 @@ from kbroker.groups.group import GroupType
 from kbroker.groups.modern import ModernGroups, metadata_hash, partition_count
 from kbroker.groups.streams import records
 from kbroker.groups.streams.assignor import Member, SubtopologyTasks, assign, java_order
-from kbroker.groups.streams.group import Progress, StreamsGroup, StreamsMember, no_metadata
+from kbroker.groups.streams.group import CLIENT_TAGS, Progress, StreamsGroup, StreamsMember, no_metadata
 from kbroker.groups.streams.reconciliation import Epoch, MemberState, compare_epoch, reconcile
 from kbroker.groups.streams.requests import check_request, to_stored
 from kbroker.groups.streams.tasks import NOTHING, Task, Tasks, from_ids, to_ids
@@ -51,7 +51,7 @@ NAMES_THE_MEMBER_SINCE = 9  # OffsetCommit
 KNOWS_CLIENT_TAGS_SINCE = 1  # StreamsGroupHeartbeat
 FAILURES_TOLD = 3
 TIMERS = ("session", "rebalance")
-STANDBY_REPLICAS, CLIENT_TAGS = "num.standby.replicas", "rack.aware.assignment.tags"
+STANDBY_REPLICAS = "num.standby.replicas"
 
 
 class TopicCreation(Protocol):
@@ -135,6 +135,9 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
 
         creation: what the handler knows of it.
         """
+        if self._is_quiet(request, caller):
+            self._lives_on(operation, request, caller)
+            return {}
         try:
             check_request(request)
             if request.member_epoch in (LEAVE, LEAVE_FOR_A_WHILE):
@@ -144,6 +147,44 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         except KafkaError as error:
             operation.reply(caller.call, refused_heartbeat(error.code, error.message))
             return {}
+
+    def _is_quiet(self, request: StreamsGroupHeartbeatRequest, caller: Caller) -> bool:
+        """As ConsumerGroups._is_quiet: whether a heartbeat says nothing new, and `_heartbeat` would tell nothing."""
+        group = self.shard.groups.get(request.group_id)
+        if not isinstance(group, StreamsGroup):
+            return False
+        member = group.members.get(request.member_id)
+        return (
+            member is not None
+            and 0 < request.member_epoch == member.current.epoch == group.assignment_epoch == group.group_epoch
+            and member.current.state is MemberState.STABLE
+            and group.has_no_news(member)
+            and request.endpoint_information_epoch == group.endpoint_epoch
+            and request.active_tasks is None
+            and request.standby_tasks is None
+            and request.warmup_tasks is None
+            and request.task_offsets is None
+            and request.task_end_offsets is None
+            and request.rebalance_timeout_ms == -1
+            and (request.instance_id is None or group.instances.get(request.instance_id) == request.member_id)
+            and request.rack_id is None
+            and request.topology is None
+            and request.process_id is None
+            and request.user_endpoint is None
+            and request.client_tags is None
+            and not request.shutdown_application
+            and member.about.client_id == caller.client_id
+            and member.about.client_host == caller.client_host
+            and self._assignment_configs(request.group_id) == group.last_configs
+        )
+
+    def _lives_on(self, operation: Operation, request: StreamsGroupHeartbeatRequest, caller: Caller) -> None:
+        """Answer a quiet heartbeat."""
+        response = self._told(
+            request.group_id, request.member_id, request.member_epoch, request.endpoint_information_epoch
+        )
+        self.shard.answer(operation, [], caller.call, response, _refused)
+        self.restart_session(operation, request.group_id, request.member_id)
 
     def _heartbeat(
         self,
@@ -416,26 +457,30 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
     def _response(
         self, step: _Step, updated: StreamsMember, topology: StreamsGroupTopologyValue, endpoint_epoch: int
     ) -> StreamsGroupHeartbeatResponse:
-        group, request, config = step.group, step.request, self.shard.config
-        tasks = updated.current.tasks
+        request, tasks = step.request, updated.current.tasks
         says_all = request.rebalance_timeout_ms != -1 and request.active_tasks is not None  # an answer may be lost
-        tells_tasks = request.member_epoch == JOIN or says_all or tasks != step.member.current.tasks
-        lag = config.group_streams_acceptable_recovery_lag
+        response = self._told(step.group.group_id, updated.member_id, updated.current.epoch, endpoint_epoch)
+        response.status = [wire.Status(status_code=code, status_detail=shortened(why)) for code, why in step.statuses]
+        if request.member_epoch == JOIN or says_all or tasks != step.member.current.tasks:
+            response.active_tasks = to_ids(tasks.active, wire.TaskIds)
+            response.standby_tasks = to_ids(tasks.standby, wire.TaskIds)
+            response.warmup_tasks = to_ids(tasks.warmup, wire.TaskIds)
+        if endpoint_epoch != request.endpoint_information_epoch:
+            response.partitions_by_user_endpoint = self._endpoints(step, updated, topology)
+        return response
+
+    def _told(self, group_id: str, member_id: str, epoch: int, endpoint_epoch: int) -> StreamsGroupHeartbeatResponse:
+        """What every answer says."""
+        lag = self.shard.config.group_streams_acceptable_recovery_lag
         return StreamsGroupHeartbeatResponse(
             error_code=ErrorCode.NONE,
-            member_id=updated.member_id,
-            member_epoch=updated.current.epoch,
-            heartbeat_interval_ms=self.heartbeat_interval_ms(group.group_id),
-            task_offset_interval_ms=self._task_offset_interval_ms(group.group_id),
-            acceptable_recovery_lag=self.setting(group.group_id, "streams.acceptable.recovery.lag", lag),
-            status=[wire.Status(status_code=code, status_detail=shortened(why)) for code, why in step.statuses],
-            active_tasks=to_ids(tasks.active, wire.TaskIds) if tells_tasks else None,
-            standby_tasks=to_ids(tasks.standby, wire.TaskIds) if tells_tasks else None,
-            warmup_tasks=to_ids(tasks.warmup, wire.TaskIds) if tells_tasks else None,
+            member_id=member_id,
+            member_epoch=epoch,
+            heartbeat_interval_ms=self.heartbeat_interval_ms(group_id),
+            task_offset_interval_ms=self._task_offset_interval_ms(group_id),
+            acceptable_recovery_lag=self.setting(group_id, "streams.acceptable.recovery.lag", lag),
+            status=[],
             endpoint_information_epoch=endpoint_epoch,
-            partitions_by_user_endpoint=self._endpoints(step, updated, topology)
-            if endpoint_epoch != request.endpoint_information_epoch
-            else None,
         )
 
     def _endpoints(
