@@ -152,15 +152,8 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             and group.refresh_ms is None
             and not group.regexes
             and request.topic_partitions is None
-            and request.subscribed_topic_names is None
-            and request.subscribed_topic_regex is None
-            and request.rebalance_timeout_ms == -1
             and (request.instance_id is None or group.static_member(request.instance_id) is member)
-            and request.rack_id is None
-            and request.server_assignor is None
-            and member.classic is None
-            and member.client_id == caller.client_id
-            and member.client_host == caller.client_host
+            and _says_nothing_of_itself(request, member, caller)
         )
 
     def _lives_on(self, operation: Operation, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> None:
@@ -189,21 +182,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         member_id = request.member_id or self.new_id()
         reported = _reported(request.topic_partitions)
         before = self._member_of(group, member_id, request, reported, changes)
-        after = before._replace(
-            instance_id=before.instance_id if request.instance_id is None else request.instance_id,
-            rack_id=before.rack_id if request.rack_id is None else request.rack_id,
-            rebalance_timeout_ms=before.rebalance_timeout_ms
-            if request.rebalance_timeout_ms == -1
-            else request.rebalance_timeout_ms,
-            server_assignor=before.server_assignor if request.server_assignor is None else request.server_assignor,
-            names=before.names
-            if request.subscribed_topic_names is None
-            else tuple(sorted(set(request.subscribed_topic_names))),
-            regex=before.regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
-            client_id=caller.client_id,
-            client_host=caller.client_host,
-            classic=None,
-        )
+        after = before if _says_nothing_of_itself(request, before, caller) else _as_it_says(request, before, caller)
         self._check_memory(operation, group, before, after, caller)
         after = self.advance(operation, group, before, after, reported, changes, by_classic=False)
         response = ConsumerGroupHeartbeatResponse(
@@ -357,12 +336,12 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
     ) -> ConsumerGroupMember:
         """Work out what follows from what a member says now: epochs, target, its own next state. Adds to `changes`."""
         group_id = group.group_id
-        if not after.says_the_same(before):
+        if after is not before and not after.says_the_same(before):
             changes.append(member_record(group_id, after))
         names_changed = after.names != before.names
         regex = self.regexes.changed(group, before, after, changes)
         bump = names_changed or regex.is_resolved or (by_classic and regex.is_changed)
-        if not by_classic:
+        if not by_classic and after.server_assignor != before.server_assignor:
             default = self.default_assignor
             bump = bump or group.preferred_assignor(default) != group.preferred_assignor(default, before, after)
         epoch = self.move_epoch(operation, group, before, after, changes, bump=bump)
@@ -851,6 +830,43 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Mapp
     if request.server_assignor is not None and request.server_assignor not in assignors:
         text = f"ServerAssignor {request.server_assignor} is not supported. "
         raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{text}Supported assignors: {', '.join(assignors)}.")
+
+
+def _says_nothing_of_itself(
+    request: ConsumerGroupHeartbeatRequest, member: ConsumerGroupMember, caller: Caller
+) -> bool:
+    """Whether a member describes itself as it did, of which it says nothing in most heartbeats."""
+    return (
+        request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.rebalance_timeout_ms == -1
+        and request.instance_id in (None, member.instance_id)
+        and request.rack_id is None
+        and request.server_assignor is None
+        and member.classic is None
+        and member.client_id == caller.client_id
+        and member.client_host == caller.client_host
+    )
+
+
+def _as_it_says(
+    request: ConsumerGroupHeartbeatRequest, before: ConsumerGroupMember, caller: Caller
+) -> ConsumerGroupMember:
+    """A member as it describes itself now: what it leaves out is what it was."""
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    return before._replace(
+        instance_id=before.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=before.rebalance_timeout_ms
+        if request.rebalance_timeout_ms == -1
+        else request.rebalance_timeout_ms,
+        server_assignor=before.server_assignor if request.server_assignor is None else request.server_assignor,
+        names=before.names if names is None else tuple(sorted(set(names))),
+        regex=before.regex if regex is None else regex,
+        client_id=caller.client_id,
+        client_host=caller.client_host,
+        classic=None,
+    )
 
 
 def check_epoch(member: ConsumerGroupMember, epoch: int, reported: Reported | None) -> None:

@@ -26,6 +26,8 @@ class GroupType(Enum):
     SHARE = "share"
     STREAMS = "streams"
 
+    __hash__ = object.__hash__  # there is one of each, and an enum's own is a call of Python
+
 
 class Aging(NamedTuple):
     """How a group's offsets grow old now (KIP-211).

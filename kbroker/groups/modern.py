@@ -147,8 +147,10 @@ class ModernGroup(Group, Generic[M]):
         self._state = None
 
     def _count_topics(self, before: M | None, after: M | None) -> None:
-        _count(self.subscribers, self._topics_of(before), -1)
-        _count(self.subscribers, self._topics_of(after), 1)
+        gone, new = self._topics_of(before), self._topics_of(after)
+        if gone is not new:  # a member that only goes on to its target keeps them
+            _count(self.subscribers, gone, -1)
+            _count(self.subscribers, new, 1)
 
     def _topics_of(self, member: M | None) -> Iterable[str]:
         return () if member is None else self.topics_of(member)

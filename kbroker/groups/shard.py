@@ -46,6 +46,8 @@ MINUTE_MS = 60_000
 KNOWS_GONE_SINCE = 6  # TxnOffsetCommit: that the group is not there (KIP-1319)
 COMMIT_KNOWS_GONE_SINCE = 9  # the same of OffsetCommit (KIP-848)
 
+_WITH_ANSWER = OffsetsStored, Answered
+
 TOMBSTONES_PER_BATCH = 1_000
 """Those of one group; all in one batch would be too large from some 20,000 on, and the group could never be deleted."""
 
@@ -330,7 +332,7 @@ class GroupShard(Shard[GroupsRecord]):
 
     def committed(self, operation: Operation, note: object) -> None:
         """See Shard.committed."""
-        if isinstance(note, OffsetsStored | Answered):
+        if isinstance(note, _WITH_ANSWER):
             operation.reply(note.call, note.response)
         elif isinstance(note, Removed):
             _one_less(operation, note.gathering)
