@@ -19,6 +19,7 @@ from kbroker.groups.share import ShareGroups
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from protocol.messages.streams_groups import Endpoint
 from protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -167,9 +168,9 @@ def test_a_quiet_heartbeat_of_a_streams_group_is_answered_as_any_other(data: st.
     streamers.members["a"].join(streamers.shape)
     for _ in range(10):
         steps[data.draw(st.sampled_from(sorted(steps)))]()
-        for _ in range(data.draw(st.integers(0, 3))):
+        for is_plain in data.draw(st.lists(st.booleans(), max_size=3)):
             for member in streamers.members.values():
-                member.beat()
+                member.beat() if is_plain else member.settle()
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c"])
@@ -180,3 +181,37 @@ def test_a_member_of_a_streams_group_that_has_settled_is_not_looked_at(name: str
     for _ in range(4):
         streamers.members[name].beat()
     assert streamers.stage.quiet >= 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"member_epoch": 1},
+        {"endpoint_information_epoch": 7},
+        {"instance_id": "i"},
+        {"rack_id": "r"},
+        {"rebalance_timeout_ms": 20_000},
+        {"topology": topology()},
+        {"active_tasks": []},
+        {"standby_tasks": []},
+        {"warmup_tasks": []},
+        {"process_id": "p"},
+        {"user_endpoint": Endpoint(host="h", port=1)},
+        {"client_tags": []},
+        {"task_offsets": []},
+        {"task_end_offsets": []},
+        {"shutdown_application": True},
+    ],
+    ids=lambda said: next(iter(said)),
+)
+def test_a_member_of_a_streams_group_that_says_something_is_looked_at(said: dict[str, Any]) -> None:
+    streamers = Streamers()
+    stage, member = streamers.stage, streamers.members["a"]
+    stage.topic("counts", 2)
+    member.join(streamers.shape)
+    member.beat()
+    rules, caller, request = stage.rules, stage.world.call(1), member._request(None)
+    assert rules._is_quiet(request, caller)
+    for name, value in said.items():
+        setattr(request, name, value)
+    assert not rules._is_quiet(request, caller)

@@ -85,6 +85,12 @@ class Stage:
         assert isinstance(found, StreamsGroup)
         return found
 
+    @property
+    def rules(self) -> StreamsGroups:
+        rules = self.world.shard.kind(GroupType.STREAMS)
+        assert isinstance(rules, StreamsGroups)
+        return rules
+
     def send(
         self, request: StreamsGroupHeartbeatRequest, version: int = 1
     ) -> tuple[StreamsGroupHeartbeatResponse, dict[str, InternalTopic]]:
@@ -98,9 +104,7 @@ class Stage:
 
     def check_short_way(self, request: StreamsGroupHeartbeatRequest, caller: Caller) -> None:
         """A heartbeat that is answered without a look at all that it might say gets the answer of one that is not."""
-        shard = self.world.shard
-        rules = shard.kind(GroupType.STREAMS)
-        assert isinstance(rules, StreamsGroups)
+        shard, rules = self.world.shard, self.rules
         if shard.loading or self.world.has_uncommitted or not rules._is_quiet(request, caller):
             return
         self.quiet += 1
