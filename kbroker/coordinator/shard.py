@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Generic, TypeVar
 
-from kbroker.coordinator.effects import Operation, TimerKey
+from kbroker.coordinator.effects import Operation, TimerKey, Written
 from kbroker.coordinator.store import KeyValue, Store
 from kbroker.metadata.cache import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
@@ -86,6 +86,17 @@ class Shard(ABC, Generic[R]):
         if note is not None:
             self.waiting.append((end, note))
         return ErrorCode.NONE
+
+    def tell_in_order(self, operation: Operation, note: object) -> None:
+        """Have `committed` told of a note once all that this shard has written is committed; now, if it is already.
+
+        For an answer that changes nothing, and may speak of what was written before.
+        """
+        if self.written_end > self.high_watermark:
+            self.waiting.append((self.written_end, note))
+            operation.effects.append(Written(self.partition))
+        else:
+            self.committed(operation, note)
 
     def _report_refusal(self, error: KafkaError) -> None:
         """Log that an append was refused: once, for each client asks again, and may cause some refusals at will."""

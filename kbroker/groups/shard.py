@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.coordinator import Operation, Shard, TimerKey
-from kbroker.coordinator.effects import Written
 from kbroker.groups import records
 from kbroker.groups.effects import (
     Answered,
@@ -118,11 +117,7 @@ class GroupShard(Shard[GroupsRecord]):
             if code is not ErrorCode.NONE:
                 operation.reply(call, refused(write_error(code)))
             return code is ErrorCode.NONE
-        if self.written_end > self.high_watermark:  # it may speak of what is not committed yet
-            self.waiting.append((self.written_end, note))
-            operation.effects.append(Written(self.partition))
-        else:
-            operation.reply(call, response)
+        self.tell_in_order(operation, note)
         return True
 
     # --- requests of classic members

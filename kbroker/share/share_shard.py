@@ -102,7 +102,7 @@ class ShareShard(Shard[ShareRecord]):
             operation.reply(call, _sent(answer(error.code, error.message)))
             return
         if known is not None and (known.state_epoch, known.start_offset) == (state_epoch, start_offset):
-            self._reply_in_order(operation, Told(call, answer(ErrorCode.NONE), answer))
+            self.tell_in_order(operation, Told(call, answer(ErrorCode.NONE), answer))
             return
         epoch, now_ms = 0 if known is None else known.snapshot_epoch + 1, operation.wall_ms
         begun = ShareState(epoch, state_epoch, 0, start_offset, -1, (), now_ms, now_ms)
@@ -139,7 +139,7 @@ class ShareShard(Shard[ShareRecord]):
         )
         told = Told(call, result, refusal)
         if self._leader_epochs.get(place) == leader_epoch:
-            self._reply_in_order(operation, told)
+            self.tell_in_order(operation, told)
         else:
             self._write(operation, self._next(place, known._replace(leader_epoch=leader_epoch, batches=())), told)
 
@@ -188,7 +188,7 @@ class ShareShard(Shard[ShareRecord]):
         except KafkaError as error:
             operation.reply(call, _sent(answer(error.code, error.message)))
             return
-        self._reply_in_order(operation, Told(call, answer(ErrorCode.NONE, known=self.states.get(place)), answer))
+        self.tell_in_order(operation, Told(call, answer(ErrorCode.NONE, known=self.states.get(place)), answer))
 
     def delete(self, operation: Operation, place: Place, call: Call) -> None:
         """DeleteShareGroupState, of one share-partition; of one that is not known, too."""
@@ -200,7 +200,7 @@ class ShareShard(Shard[ShareRecord]):
             operation.reply(call, _sent(answer(error.code, error.message)))
             return
         if place not in self.states:
-            self._reply_in_order(operation, Told(call, answer(ErrorCode.NONE), answer))
+            self.tell_in_order(operation, Told(call, answer(ErrorCode.NONE), answer))
             return
         self._write(operation, ShareRecord(place, None), Told(call, answer(ErrorCode.NONE), answer))
 
@@ -256,13 +256,6 @@ class ShareShard(Shard[ShareRecord]):
         code = operation.write([record], told)
         if code is not ErrorCode.NONE:
             operation.reply(told.call, _sent(told.refusal(_write_error(code))))
-
-    def _reply_in_order(self, operation: Operation, told: Told) -> None:
-        """Answer when what was written before is committed: what this says may come from there."""
-        if self.waiting:
-            self.waiting.append((self.waiting[-1][0], told))
-        else:
-            operation.reply(told.call, _sent(told.result))
 
     def committed(self, operation: Operation, note: object) -> None:
         """See Shard.committed."""

@@ -104,6 +104,9 @@ class World:
         said = ReadStatePartition(partition=0, leader_epoch=leader_epoch)
         return self._run(self.coordinator.read(PLACE, said, object(), self.now_ms))
 
+    def summarize(self) -> Any:
+        return self._run(self.coordinator.summarize(PLACE, object(), self.now_ms))
+
     def write(
         self,
         *batches: tuple[int, int, int, int],
@@ -205,6 +208,21 @@ def test_a_write_that_is_not_committed_in_time_says_so() -> None:
     assert world.write((0, 4, 2, 1)) is None
     world.pass_time(60_000)
     assert world.said[-1].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_what_was_waited_for_too_long_is_told_once_it_is_committed() -> None:
+    world = World()
+    world.begin()
+    world.store.hold = True
+    assert world.write((0, 4, 2, 1), start=5) is None
+    world.pass_time(60_000)
+    before = len(world.said)
+    assert world.summarize() is None
+    world.pass_time(60_000)
+    assert [each.error_code for each in world.said[before:]] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert world.summarize() is None
+    world.coordinator.runtime.advanced(0, world.store.end(0), world.now_ms)
+    assert (world.said[-1].error_code, world.said[-1].start_offset) == (ErrorCode.NONE, 5)
 
 
 def test_a_write_that_the_log_refuses_changes_nothing() -> None:
