@@ -8,8 +8,9 @@ snapshot`) a snapshot, which says all. What lies before the oldest of the newest
 the log's start moves on to there by and by; a share-partition that is quiet has its snapshot written again, so that it
 holds nothing back.
 
-Each answer leaves when everything that it may speak of is committed. Source: ShareCoordinatorShard of Apache Kafka 4.4,
-by behaviour.
+Each answer leaves when all that this leader has written, and it may speak of, is committed. Source:
+ShareCoordinatorShard of Apache Kafka 4.4, by behaviour. Unlike it: a leader epoch that is still to come is not
+believed; Kafka's fences all leaders before it.
 """
 
 from __future__ import annotations
@@ -216,7 +217,11 @@ class ShareShard(Shard[ShareRecord]):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The state epoch cannot be a negative number.")
 
     def _known(self, place: Place, leader_epoch: int, what: str) -> ShareState:
-        """What is known, for the leader of an epoch. Raises: KafkaError INVALID_REQUEST, FENCED_LEADER_EPOCH."""
+        """What is known, for the leader of an epoch.
+
+        Raises: KafkaError INVALID_REQUEST, FENCED_LEADER_EPOCH; COORDINATOR_NOT_AVAILABLE for an epoch in which no
+        leader is yet, as far as this broker has heard: it would fence all those that are. One just elected asks again.
+        """
         self._check(place, leader_epoch=leader_epoch)
         known = self.states.get(place)
         if known is None:
@@ -225,6 +230,9 @@ class ShareShard(Shard[ShareRecord]):
             )
         if self._leader_epochs.get(place, 0) > leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        state = self._image.partition(self._image.topic_name(place.topic_id) or "", place.partition)
+        if state is not None and leader_epoch > state.leader_epoch:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the leader epoch is {state.leader_epoch}")
         return known
 
     def _check_exists(self, place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from kbroker.config import BrokerConfig, BrokerLayers, Given, resolve_broker
@@ -37,7 +38,7 @@ class Image(MetadataCache):
         return "t" if topic_id == TOPIC_ID and self.is_there else None
 
     def partition(self, topic: str, index: int) -> Any:
-        return object() if index < 3 else None
+        return SimpleNamespace(leader_epoch=9) if topic == "t" and index < 3 else None
 
 
 class World:
@@ -159,6 +160,15 @@ def test_a_leader_of_an_older_epoch_is_fenced() -> None:
     world.elect()
     assert world.write((0, 0, 2, 1), leader_epoch=4).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert world.write((0, 0, 2, 1), leader_epoch=5).error_code == ErrorCode.NONE
+
+
+def test_a_leader_epoch_that_is_still_to_come_fences_no_leader() -> None:
+    world = World()
+    world.begin()
+    for epoch in (10, 2**31 - 1):
+        assert world.read(leader_epoch=epoch).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert world.write((0, 0, 2, 1), leader_epoch=epoch).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.read(leader_epoch=9).error_code == ErrorCode.NONE
 
 
 def test_a_group_that_begins_again_fences_what_was_before() -> None:
