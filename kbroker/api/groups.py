@@ -407,8 +407,8 @@ def _forget_states_and_delete(names: list[str], of_share: list[str], call: Call)
     deleted: list[DeletableGroupResult] = []
     joint = Joint(call.ticket, 1, make)
 
-    def forgotten(group_id: str, codes: Mapping[bytes, ErrorCode], now_ms: int) -> None:
-        failed.update((group_id, code) for code in codes.values() if code)
+    def forgotten(group_id: str, code: ErrorCode, codes: Mapping[bytes, ErrorCode], now_ms: int) -> None:
+        failed.update((group_id, each) for each in (*codes.values(), code) if each)
         waiting.discard(group_id)
         if waiting:
             return
@@ -425,7 +425,7 @@ def _forget_states_and_delete(names: list[str], of_share: list[str], call: Call)
         try:
             broker.share_groups.forget(group_id, None, partial(forgotten, group_id), call.now_ms)
         except KafkaError as error:
-            forgotten(group_id, {b"": error.code}, call.now_ms)
+            forgotten(group_id, error.code, {}, call.now_ms)
     return LATER
 
 

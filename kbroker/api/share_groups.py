@@ -17,7 +17,7 @@ from kbroker.api.routes import Route
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import Reply
 from kbroker.config.limits import ELEMENTS_PER_REQUEST
-from kbroker.groups.share import BeginShareState, check_heartbeat, not_described, refuse, rules
+from kbroker.groups.share import check_heartbeat, not_described, refuse, rules
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 from protocol.messages.share_group_offsets import (
@@ -217,17 +217,15 @@ def alter_share_group_offsets(request: AlterShareGroupOffsetsRequest, call: Call
         topics.append(
             AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id, partitions=results)
         )
-    group_id, share = request.group_id, broker.share_groups
-    epoch = share.run(group_id, lambda kind, operation: kind.alter(operation, group_id, starts), call.now_ms)
     response = AlterShareGroupOffsetsResponse(error_code=ErrorCode.NONE, responses=topics)
 
-    def done(results: Mapping[tuple[bytes, int], Any], now_ms: int) -> None:
+    def done(code: ErrorCode, results: Mapping[tuple[bytes, int], Any], now_ms: int) -> None:
         for key, result in results.items():
             parts[key].error_code, parts[key].error_message = result.error_code, result.error_message
-        broker.tell(Reply(call.ticket, response))
+        told = response if code is ErrorCode.NONE else _refuse_alter(request, code, "", call.version)
+        broker.tell(Reply(call.ticket, told))
 
-    what = BeginShareState(group_id, epoch, {topic_id: offsets for topic_id, (_, offsets) in starts.items()})
-    share.begin(what, call.now_ms, done)
+    broker.share_groups.alter(request.group_id, starts, done, call.now_ms)
     return LATER
 
 
@@ -256,11 +254,12 @@ def delete_share_group_offsets(request: DeleteShareGroupOffsetsRequest, call: Ca
     if not wanted:
         return response
 
-    def done(codes: Mapping[bytes, ErrorCode], now_ms: int) -> None:
-        for topic_id, code in codes.items():
-            if code:
-                wanted[topic_id].error_code, wanted[topic_id].error_message = code, code.message
-        broker.tell(Reply(call.ticket, response))
+    def done(code: ErrorCode, codes: Mapping[bytes, ErrorCode], now_ms: int) -> None:
+        for topic_id, failure in codes.items():
+            if failure:
+                wanted[topic_id].error_code, wanted[topic_id].error_message = failure, failure.message
+        told = response if code is ErrorCode.NONE else _refuse_delete(request, code, "", call.version)
+        broker.tell(Reply(call.ticket, told))
 
     share.forget(request.group_id, wanted, done, call.now_ms)
     return LATER

@@ -188,6 +188,7 @@ class Broker:
             from kbroker.broker.share_groups import ShareGroups  # most brokers have none
 
             self._share_groups = ShareGroups(self)
+            self.add(self._share_groups)
         return self._share_groups
 
     @property

@@ -2,14 +2,17 @@
 
 A part of the broker from the first share group on. The records of the group say what is about to be asked, then the
 share coordinators are asked for each share-partition (`share_state.py`), and then the records say what has come of it.
+Who alters or deletes waits for each of these to be committed: what share coordinators have forgotten, the next
+coordinator of the group must not assign.
 Called by the coordinator's runtime with what it carries (`BeginShareState`), and by `api/share_groups.py`.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from kbroker.broker.facts import PartialAnswer
 from kbroker.broker.share_state import DELETE, INITIALIZE, SUMMARIZE
 from kbroker.coordinator import Operation as GroupOperation
 from kbroker.groups.share import BeginShareState, rules
@@ -17,13 +20,17 @@ from kbroker.groups.share_group import ShareGroup
 from kbroker.share.share_records import Place
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.share_group_state import DeleteStatePartition, InitializeStatePartition, ReadStatePartition
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kbroker.broker.broker import Broker
+    from kbroker.broker.facts import Handler
     from kbroker.broker.share_state import Operation
+    from kbroker.coordinator.effects import Call
     from kbroker.groups.shard import GroupShard
+    from protocol.message import Message
     from protocol.messages.share_groups import DescribedShareGroup
 
     Results = Mapping[tuple[bytes, int], Any]
@@ -31,7 +38,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kbroker.groups")
 
-NO_LEADER_EPOCH = -1
+
+class GroupWritten(NamedTuple):
+    """Fact: records of a group are committed, or the code says why that is not known. then: goes on."""
+
+    then: Callable[[ErrorCode, int], None]
+    code: ErrorCode
+
+
+class _Writing(PartialAnswer):
+    """Waits for records of a group. then: is called with the code, and the time."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, then: Callable[[ErrorCode, int], None]) -> None:
+        self._then = then
+
+    def answered(self, response: Message | None) -> GroupWritten:
+        """The response is a code."""
+        return GroupWritten(self._then, cast("ErrorCode", response))
 
 
 class ShareGroups:
@@ -67,6 +92,11 @@ class ShareGroups:
         finally:
             self._broker.group_runtime.carry_out(under_way.effects, now_ms)
 
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """Records that are committed."""
+        return {GroupWritten: lambda fact, now_ms: fact.then(fact.code, now_ms)}
+
     # --- questions about many share-partitions
 
     def _ask(
@@ -94,8 +124,16 @@ class ShareGroups:
 
     # --- beginning
 
-    def begin(self, what: BeginShareState, now_ms: int, then: Callable[[Results, int], None] | None = None) -> None:
-        """Have the share coordinators begin with share-partitions; the group hears of those that have."""
+    def begin(
+        self,
+        what: BeginShareState,
+        now_ms: int,
+        then: Callable[[ErrorCode, Results, int], None] = lambda code, results, now_ms: None,
+    ) -> None:
+        """Have the share coordinators begin with share-partitions; the group hears of those that have.
+
+        then: is told a code of the group, and what share coordinators say.
+        """
         said = {
             (topic_id, partition): InitializeStatePartition(
                 partition=partition, state_epoch=what.state_epoch, start_offset=start
@@ -113,20 +151,54 @@ class ShareGroups:
                 else:
                     begun.setdefault(topic_id, []).append(partition)
             if begun:
-                self._run_logged(what.group_id, lambda kind, it: kind.begun(it, what.group_id, begun), now_ms)
-            if then is not None:
-                then(results, now_ms)
+                self._note(
+                    what.group_id,
+                    lambda kind, it, call: kind.begun(it, what.group_id, begun, call),
+                    lambda code, now_ms: then(code, results, now_ms),
+                    now_ms,
+                )
+            else:
+                then(ErrorCode.NONE, results, now_ms)
 
         if said:
             self._ask(INITIALIZE, what.group_id, said, done, now_ms)
-        elif then is not None:
-            then({}, now_ms)
+        else:
+            then(ErrorCode.NONE, {}, now_ms)
 
-    def _run_logged(self, group_id: str, operation: Callable[[Any, GroupOperation], Any], now_ms: int) -> None:
+    def alter(
+        self,
+        group_id: str,
+        starts: Mapping[bytes, tuple[str, Mapping[int, int]]],
+        then: Callable[[ErrorCode, Results, int], None],
+        now_ms: int,
+    ) -> None:
+        """Begin with share-partitions elsewhere. then: as for `begin`.
+
+        starts: the name of a topic, and offsets by partition, by topic id. Raises: KafkaError.
+        """
+
+        def written(code: ErrorCode, now_ms: int) -> None:
+            if code is ErrorCode.NONE:
+                wanted = {topic_id: offsets for topic_id, (_, offsets) in starts.items()}
+                self.begin(BeginShareState(group_id, epoch, wanted), now_ms, then)
+            else:
+                then(code, {}, now_ms)
+
+        epoch = self.run(group_id, lambda kind, it: kind.alter(it, group_id, starts, _Writing(written)), now_ms)
+
+    def _note(
+        self,
+        group_id: str,
+        operation: Callable[[Any, GroupOperation, Call], Any],
+        then: Callable[[ErrorCode, int], None],
+        now_ms: int,
+    ) -> None:
+        """Have the group's records say what share coordinators have done; then: is told the code."""
         try:
-            self.run(group_id, operation, now_ms)
+            self.run(group_id, lambda kind, it: operation(kind, it, _Writing(then)), now_ms)
         except KafkaError as error:  # another broker coordinates it now, and asks again
             log.info("share group %s: %s", group_id, error)
+            then(error.code, now_ms)
 
     # --- forgetting
 
@@ -134,12 +206,12 @@ class ShareGroups:
         self,
         group_id: str,
         topics: Iterable[bytes] | None,
-        then: Callable[[Mapping[bytes, ErrorCode], int], None],
+        then: Callable[[ErrorCode, Mapping[bytes, ErrorCode], int], None],
         now_ms: int,
     ) -> None:
-        """Have the share coordinators forget topics of a group, None for all; then: is told a code for each.
+        """Have the share coordinators forget topics of a group, None for all.
 
-        Raises: KafkaError.
+        then: is told a code of the group, and one for each topic. Raises: KafkaError.
         """
         group = self.find(group_id)
         image = self._broker.plane.cache
@@ -154,10 +226,14 @@ class ShareGroups:
             for topic_id, partition in places
             if topic_id in wanted
         }
-        if wanted:
-            code = self.run(group_id, lambda kind, it: kind.deleting(it, group, names), now_ms)
+
+        def written(code: ErrorCode, now_ms: int) -> None:
             if code is not ErrorCode.NONE:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                then(code, {}, now_ms)
+            elif said:
+                self._ask(DELETE, group_id, said, done, now_ms)
+            else:
+                done({}, now_ms)
 
         def done(results: Results, now_ms: int) -> None:
             codes = dict.fromkeys(wanted, ErrorCode.NONE)
@@ -167,13 +243,19 @@ class ShareGroups:
                     codes[topic_id] = code
             gone = [topic_id for topic_id, code in codes.items() if code is ErrorCode.NONE]
             if gone:
-                self._run_logged(group_id, lambda kind, it: kind.deleted(it, group_id, gone), now_ms)
-            then(codes, now_ms)
+                self._note(
+                    group_id,
+                    lambda kind, it, call: kind.deleted(it, group_id, gone, call),
+                    lambda code, now_ms: then(code, codes, now_ms),
+                    now_ms,
+                )
+            else:
+                then(ErrorCode.NONE, codes, now_ms)
 
-        if said:
-            self._ask(DELETE, group_id, said, done, now_ms)
+        if wanted:
+            self.run(group_id, lambda kind, it: kind.deleting(it, group, names, _Writing(written)), now_ms)
         else:
-            done({}, now_ms)
+            then(ErrorCode.NONE, {}, now_ms)
 
     # --- how far they are
 

@@ -47,10 +47,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from kbroker.coordinator import Caller, Operation
+    from kbroker.coordinator.effects import Call
     from kbroker.groups.group import Group
     from kbroker.groups.records import GroupsRecord, KeyedRecord
     from kbroker.groups.shard import GroupShard
     from kbroker.groups.share_group import Begun
+    from protocol.message import Message
 
 SIMPLE = "simple"
 UNKNOWN_START = -1
@@ -370,10 +372,14 @@ class ShareGroups(ModernGroups[ShareGroup]):
             starts[topic_id] = dict.fromkeys(sorted(partitions), start)
         operation.forward(BeginShareState(group.group_id, state_epoch, starts))
 
-    def begun(self, operation: Operation, group_id: str, partitions: Mapping[bytes, Iterable[int]]) -> None:
-        """The share coordinator has begun with these."""
+    def begun(self, operation: Operation, group_id: str, partitions: Mapping[bytes, Iterable[int]], call: Call) -> None:
+        """The share coordinator has begun with these. call: here and below, it is told a code.
+
+        That is NONE once what it is about is committed.
+        """
         group = self.shard.groups.get(group_id)
         if not isinstance(group, ShareGroup):
+            self._write(operation, [], call)
             return
         image = self.shard.image
         new = {
@@ -381,36 +387,46 @@ class ShareGroups(ModernGroups[ShareGroup]):
             for topic_id, indexes in partitions.items()
         }
         left = without(group.initializing, partitions)
-        operation.write([_begun_record(group, left, merged(group.initialized, new), group.deleting)], None)
+        self._write(operation, [_begun_record(group, left, merged(group.initialized, new), group.deleting)], call)
 
-    def deleting(self, operation: Operation, group: ShareGroup, topics: Mapping[bytes, str]) -> ErrorCode:
+    def deleting(self, operation: Operation, group: ShareGroup, topics: Mapping[bytes, str], call: Call) -> None:
         """The share coordinator is about to be asked to forget what it has of topics."""
-        gone = {topic_id: range(1 << 16) for topic_id in topics}
-        kept = {topic_id: found for topic_id, found in group.initialized.items() if topic_id not in gone}
-        left = {topic_id: found for topic_id, found in group.initializing.items() if topic_id not in gone}
-        return operation.write([_begun_record(group, left, kept, {**group.deleting, **topics})], None)
+        kept = {topic_id: found for topic_id, found in group.initialized.items() if topic_id not in topics}
+        left = {topic_id: found for topic_id, found in group.initializing.items() if topic_id not in topics}
+        self._write(operation, [_begun_record(group, left, kept, {**group.deleting, **topics})], call)
 
-    def deleted(self, operation: Operation, group_id: str, topics: Iterable[bytes]) -> ErrorCode:
+    def deleted(self, operation: Operation, group_id: str, topics: Iterable[bytes], call: Call) -> None:
         """It has forgotten them."""
         group = self.shard.groups.get(group_id)
-        if not isinstance(group, ShareGroup):
-            return ErrorCode.NONE
-        left = {topic_id: name for topic_id, name in group.deleting.items() if topic_id not in set(topics)}
-        return operation.write([_begun_record(group, group.initializing, group.initialized, left)], None)
+        records: list[GroupsRecord] = []
+        if isinstance(group, ShareGroup):
+            left = {topic_id: name for topic_id, name in group.deleting.items() if topic_id not in set(topics)}
+            records.append(_begun_record(group, group.initializing, group.initialized, left))
+        self._write(operation, records, call)
 
-    def alter(self, operation: Operation, group_id: str, starts: Mapping[bytes, tuple[str, Mapping[int, int]]]) -> int:
-        """Begin again elsewhere, in a new epoch; returns it. Raises: KafkaError."""
+    def _write(self, operation: Operation, records: list[GroupsRecord], call: Call) -> None:
+        def told(code: ErrorCode) -> Message:
+            return cast("Message", code)  # as the runtime carries it: `call` takes a code
+
+        self.shard.answer(operation, records, call, told(ErrorCode.NONE), told)
+
+    def alter(
+        self,
+        operation: Operation,
+        group_id: str,
+        starts: Mapping[bytes, tuple[str, Mapping[int, int]]],
+        call: Call,
+    ) -> int:
+        """Begin again elsewhere, in a new epoch; returns it. Raises: KafkaError NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
         group = self.find(group_id, may_make=True)
         if group.members:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         epoch = group.group_epoch + 1
         wanted = {topic_id: (name, frozenset(partitions)) for topic_id, (name, partitions) in starts.items()}
-        records = [_epoch_record(group_id, epoch, group.metadata_hash)]
+        records: list[GroupsRecord] = [_epoch_record(group_id, epoch, group.metadata_hash)]
         if wanted:
             records.append(_begun_record(group, merged(group.initializing, wanted), group.initialized, group.deleting))
-        code = operation.write(records, None)
-        if code is not ErrorCode.NONE:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._write(operation, records, call)
         return epoch
 
     # --- description
