@@ -257,8 +257,9 @@ def _commit_offsets(request: TxnOffsetCommitRequest, call: Call, caller: Caller,
                 refused[topic.name, each.partition_index] = unknown
     producer = Producer(request.producer_id, request.producer_epoch)
     knows_abortable = call.version >= KNOWS_ABORTABLE_SINCE
-    log = _led(call, where)
-    code = verify(call, request.transactional_id, producer, where, log, knows_abortable=knows_abortable)
+    code, log = ErrorCode.NONE, _led(call, where)
+    if where[1] >= 0:  # else there is nothing to ask about, and the group's coordinator is not here
+        code = verify(call, request.transactional_id, producer, where, log, knows_abortable=knows_abortable)
     if code is not ErrorCode.NONE:
         told = loading_error(commit_error(code), call.version)
         for topic in request.topics:

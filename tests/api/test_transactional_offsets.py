@@ -1,4 +1,4 @@
-"""A transaction's offsets, many at once: written in portions, between which others have their turn."""
+"""A transaction's offsets: who takes them; and many at once, in portions, between which others have their turn."""
 
 from __future__ import annotations
 
@@ -57,6 +57,16 @@ def begun(world: World) -> tuple[int, int]:
     names = {"transactional_id": "x", "producer_id": producer[0], "producer_epoch": producer[1]}
     assert not client.ask(AddOffsetsToTxnRequest(**names, group_id="g"), 3).error_code
     return producer
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_while_partitions_of_groups_are_counted_a_transaction_is_not_said_to_lack_one(
+    committed: World, version: int
+) -> None:
+    producer_id, epoch = begun(committed)
+    committed.broker.group_runtime.resize(0)
+    (topic,) = committed.client().ask(transactional(producer_id, epoch, 1), version).topics
+    assert [part.error_code for part in topic.partitions] == [ErrorCode.NOT_COORDINATOR]
 
 
 @pytest.mark.parametrize("version", [3, 5])
