@@ -104,13 +104,13 @@ def move_as_many_replicas(told: Told) -> None:
 
 
 def commit_by_topic_id(told: Told) -> None:
-    """TxnOffsetCommit 6: of topics that are there or not, and of a group that is not."""
+    """TxnOffsetCommit 6, and 5 by name: of topics that are there or not, and of a group that is not."""
     found = told.ask_aside(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12).topics[0].topic_id
     init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
     answers = []
     eventually(lambda: answers.append(told.ask_aside(init, 4)) or answers[-1].error_code == 0, within_s=60)
-    for topic_id in (found, bytes(15) + b"x", bytes(16)):
-        for index, generation in ((0, -1), (9, -1), (0, 3)):
+    for version, topic_id in ((5, found), (6, found), (6, bytes(15) + b"x"), (6, bytes(16))):
+        for index, generation in ((0, 3),) if version == 5 else ((0, -1), (9, -1), (0, 3)):
             part = TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="")
             commit = TxnOffsetCommitRequest(
                 transactional_id="x",
@@ -119,9 +119,9 @@ def commit_by_topic_id(told: Told) -> None:
                 producer_epoch=answers[-1].producer_epoch,
                 generation_id=generation,
                 member_id="m" if generation >= 0 else "",
-                topics=[TxnOffsetCommitRequestTopic(topic_id=topic_id, partitions=[part])],
+                topics=[TxnOffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[part])],
             )
-            told.ask(commit, 6)
+            told.ask(commit, version)
     for pattern in ("x", "y|x", "x.", "(", "(x)\\1", ""):
         told.ask(ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern), 2)
     told.ask(DeleteGroupsRequest(groups_names=["nowhere"]), 3)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 MINUTE_MS = 60_000
 KNOWS_GONE_SINCE = 6  # TxnOffsetCommit: that the group is not there (KIP-1319)
+OF_KAFKA_4_SINCE = 5  # TxnOffsetCommit: no coordinator of Kafka 3.9 serves it
 COMMIT_KNOWS_GONE_SINCE = 9  # the same of OffsetCommit (KIP-848)
 
 _WITH_ANSWER = OffsetsStored, Answered
@@ -177,7 +178,8 @@ class GroupShard(Shard[GroupsRecord]):
         """Whether the sender may commit for the group in a transaction."""
         group = self.groups.get(request.group_id)
         if group is None:  # a generation speaks of a group that is gone
-            gone = ErrorCode.GROUP_ID_NOT_FOUND if version >= KNOWS_GONE_SINCE else ErrorCode.UNKNOWN_MEMBER_ID
+            of_version = ErrorCode.ILLEGAL_GENERATION if version >= OF_KAFKA_4_SINCE else ErrorCode.UNKNOWN_MEMBER_ID
+            gone = ErrorCode.GROUP_ID_NOT_FOUND if version >= KNOWS_GONE_SINCE else of_version
             return ErrorCode.NONE if request.generation_id < 0 else gone
         return self.kind_of(group).transactional_commit_error(group, request, version)
 

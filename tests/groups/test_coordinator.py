@@ -617,7 +617,9 @@ def test_transaction_of_a_stranger_to_a_group_with_members_is_let_in_without_ide
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [(3, ErrorCode.UNKNOWN_MEMBER_ID), (6, ErrorCode.GROUP_ID_NOT_FOUND)], ids=["3", "6"]
+    ("version", "told"),
+    [(4, ErrorCode.UNKNOWN_MEMBER_ID), (5, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.GROUP_ID_NOT_FOUND)],
+    ids=["4", "5", "6"],
 )
 @pytest.mark.parametrize("generation", [0, 1])
 def test_member_of_a_group_that_is_gone_commits_nothing_in_a_transaction(
