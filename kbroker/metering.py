@@ -7,13 +7,13 @@ used, is kept in `broker/client_quotas.py`.
 A throttled answer says how long its client is to wait (`throttle_time_ms`), and leaves at once (KIP-219); that holds
 for every version, as in Kafka from 2.0 on. A consumer's throttled fetch brings nothing: its records would be the bytes
 that are too many. They do not count then, and it gets them when it asks again. No fetch brings more than all windows
-of its quota do, or none could ever be answered. What a share group's member fetches counts as well, and comes all the
-same: its records are locked for it by then, and would wait for the end of their locks.
+of its quota do, or none could ever be answered.
 
 Requests of brokers (`EXEMPT`, and fetches of followers) are never throttled, nor are followers' bytes counted.
 
 Unlike Kafka: what a fetch's answer has around its records counts as 64 bytes a partition; the time of sending does not
-count.
+count. What a share group's member fetches counts, and comes though it is throttled: its records are locked for it by
+then. Kafka keeps them back, and they wait for the end of their locks.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Served: FindCoordinator 0-6, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveG
 ListGroups 0-5, DeleteGroups 0-3, OffsetCommit 0-10, OffsetFetch 0-10 (v0 in `store_offsets.py`), OffsetDelete 0.
 Groups are `kbroker.groups`; these handlers hand requests over, and have the coordinator's runtime carry out what
 comes back.
-
-Unlike Kafka: FindCoordinator for share groups says INVALID_REQUEST, until there is such a coordinator.
 """
 
 from __future__ import annotations
