@@ -126,25 +126,29 @@ class GroupCoordinator:
         return operation.effects
 
     def leave(self, request: LeaveGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
-        """LeaveGroup: one member before version 3, any number since."""
+        """LeaveGroup: one member before version 3, any number since. In a consumer group, answered once committed."""
         shard = self._shard(request.group_id)
         operation = self._operation(shard, now_ms)
         leaving = request.members if caller.version >= 3 else [MemberIdentity(member_id=request.member_id)]
         if isinstance(shard, ErrorCode):
-            operation.reply(caller.call, LeaveGroupResponse(error_code=shard, members=[]))
+            operation.reply(caller.call, _refuse_leave(shard))
+            return operation.effects
+        group = shard.groups.get(request.group_id)
+        codes = shard.leave(operation, request.group_id, leaving)
+        if ErrorCode.COORDINATOR_NOT_AVAILABLE in codes:  # nothing could be written, of any of them
+            operation.reply(caller.call, _refuse_leave(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return operation.effects
         members = [
-            MemberResponse(
-                member_id=who.member_id,
-                group_instance_id=who.group_instance_id,
-                error_code=code,
-            )
-            for who, code in zip(leaving, shard.leave(operation, request.group_id, leaving), strict=True)
+            MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id, error_code=code)
+            for who, code in zip(leaving, codes, strict=True)
         ]
-        error = members[0].error_code if caller.version < 3 else NONE
-        operation.reply(
-            caller.call, LeaveGroupResponse(error_code=error, members=members if caller.version >= 3 else [])
-        )
+        response = LeaveGroupResponse(error_code=NONE, members=members)
+        if caller.version < 3:
+            response = LeaveGroupResponse(error_code=codes[0], members=[])
+        if group is not None and group.TYPE is GroupType.CONSUMER:
+            shard.answer(operation, [], caller.call, response, _refuse_leave)
+        else:
+            operation.reply(caller.call, response)
         return operation.effects
 
     # --- streams groups (KIP-1071)
@@ -407,6 +411,10 @@ class GroupCoordinator:
 
     def _operation(self, shard: GroupShard | ErrorCode, now_ms: int) -> Operation:
         return Operation(now_ms) if isinstance(shard, ErrorCode) else shard.operation(now_ms)
+
+
+def _refuse_leave(code: ErrorCode) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=code, members=[])
 
 
 def _reply_unless_waiting(operation: Operation, gathering: Gathering) -> list[Effect]:
