@@ -24,6 +24,7 @@ from click.core import ParameterSource
 
 from kbroker.cli._broker import LAST_PORT
 from kbroker.cli._client_security import TOKENAUTH, TOKENS, with_security
+from kbroker.cli._elsewhere import Also
 from kbroker.cli._numbers import whole
 from kbroker.properties import parse_properties
 from kbroker.security.client import NAMES as SECURITY_NAMES
@@ -127,7 +128,7 @@ def no_such_setting(key: str) -> None:
     from kbroker.pipeline.settings import NAMES
 
     name = _name(key)
-    if key in NAMES or first_name(key) in SECURITY_NAMES:
+    if key in NAMES or first_name(key) in SECURITY_NAMES or _is_librdkafkas(_dotted(key)):
         return
     everybody = {**KafkaConsumer.DEFAULT_CONFIG, **KafkaProducer.DEFAULT_CONFIG, **KafkaAdminClient.DEFAULT_CONFIG}
     if name not in everybody:
@@ -136,9 +137,26 @@ def no_such_setting(key: str) -> None:
         raise click.ClickException(f"{key}: no setting of kafka-python{hint}")
 
 
+def _is_librdkafkas(name: str) -> bool:
+    """Whether a setting is librdkafka's, which is asked for it: kcat's files have such."""
+    from confluent_kafka import KafkaException, Producer
+
+    try:
+        Producer({"log_level": 0, name: ""})
+    except KafkaException as error:
+        return "No such configuration property" not in error.args[0].str()
+    except (TypeError, ValueError):  # it wants something else than text
+        return True
+    return True
+
+
+def _dotted(key: str) -> str:
+    return key.replace("_", ".").replace("-", ".")
+
+
 def _name(key: str) -> str:
     """A setting as kafka-python spells it."""
-    dotted = key.replace("_", ".").replace("-", ".")
+    dotted = _dotted(key)
     return _KAFKA_PYTHON_NAMES.get(dotted, dotted).replace(".", "_")
 
 
@@ -170,6 +188,8 @@ def given_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--bootstrap-server",
         "-b",
+        cls=Also,
+        also=("--broker-list",),
         metavar="HOST:PORT[,...]",
         default=DEFAULT_BOOTSTRAP,
         envvar="KBROKER_BOOTSTRAP_SERVER",
@@ -179,10 +199,20 @@ def given_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option(
         "--command-config",
+        cls=Also,
+        also=("--producer.config", "--consumer.config", "--admin.config", "-F"),
         type=click.Path(exists=True, dir_okay=False),
         help="A properties file of client settings.",
     )
-    @click.option("-X", "settings", metavar="KEY=VALUE", multiple=True, help="A client setting; may be repeated.")
+    @click.option(
+        "-X",
+        "settings",
+        cls=Also,
+        also=("--command-property", "--producer-property", "--consumer-property"),
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="A client setting; may be repeated.",
+    )
     @functools.wraps(command)
     def called(
         *, bootstrap_server: str, command_config: str | None, settings: tuple[str, ...], **arguments: Any

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from kbroker import __version__
-from kbroker.cli import complain
+from kbroker.cli import _elsewhere, complain
 from kbroker.cli._signals import EndedError
 
 COMMANDS = {
@@ -69,6 +69,8 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and (here := _elsewhere.here(args[0], COMMANDS)):
+            ctx.fail(f"No such command {args[0]!r}: it is kbroker {here} here")
         if args[0] not in COMMANDS and (near := get_close_matches(args[0], COMMANDS, 1)):
             ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]}?")
         return super().resolve_command(ctx, args)
@@ -106,10 +108,12 @@ def run_command(words: list[str]) -> int:
 
 
 def _where_it_goes(error: click.UsageError, words: list[str]) -> str:
-    """Of an option that stands before the command that has it, where it belongs; else nothing."""
+    """Of an option that stands before the command that has it, where it belongs; of kcat's, what does it here."""
     context = error.ctx
     if not isinstance(error, click.NoSuchOption) or context is None:
         return ""
+    if context.parent is None and (mode := next(filter(_elsewhere.MODES.get, words), None)):
+        return f" kcat's {mode} is kbroker {_elsewhere.MODES[mode]}"
     command: click.Command | None = context.command
     path = [context.command_path]
     for word in words:
