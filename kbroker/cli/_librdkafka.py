@@ -39,6 +39,7 @@ QUESTION_S = 0.5  # after which a refused login is looked for
 ANSWER_S = 30.0
 _SILENT = logging.Logger("librdkafka")
 _SILENT.disabled = True
+MOST_IN_FLIGHT = 5  # requests of an idempotent producer
 TOPIC_S = 10.0  # for a topic that is to be made by being asked for
 
 
@@ -120,13 +121,15 @@ def client_of(kind: type[Any], cluster: Cluster, heard: Heard, own: Mapping[str,
     """
     settings = {
         "client.id": "kbroker",
-        "log_level": 0,  # it would write to standard error by itself,
-        "logger": _SILENT,  # of what is fatal in any case
+        "log_level": 7 if "debug" in cluster.settings else 0,  # it would write to standard error by itself,
+        **({} if "debug" in cluster.settings else {"logger": _SILENT}),  # of what is fatal in any case
         **own,
         **_settings(cluster),
         "bootstrap.servers": _plain_addresses(cluster.bootstrap),
         "error_cb": heard,
     }
+    if settings.get("enable.idempotence") is True and _is_not_idempotent(settings):
+        settings["enable.idempotence"] = False
     from confluent_kafka import KafkaException
 
     while True:
@@ -141,6 +144,21 @@ def client_of(kind: type[Any], cluster: Cluster, heard: Heard, own: Mapping[str,
                 raise click.ClickException(f"{given}{text.removeprefix('Failed to create producer: ')}") from None
             del settings[name]
             no_such_setting(next(each for each in cluster.settings if _name(each) == name))
+
+
+def _is_not_idempotent(settings: Mapping[str, Any]) -> bool:
+    """Whether settings that are given rule out what nothing but the command asks for: as Java's producer takes them."""
+    in_flight = str(settings.get("max.in.flight.requests.per.connection", 1))
+    return (
+        settings["acks"] not in ("all", "-1")
+        or settings.get("retries") == "0"
+        or (in_flight.isdecimal() and int(in_flight) > MOST_IN_FLIGHT)
+    )
+
+
+def transactional_id(cluster: Cluster) -> str | None:
+    """The one among the settings given."""
+    return next((value for key, value in cluster.settings.items() if _name(key) == "transactional.id"), None)
 
 
 def _settings(cluster: Cluster) -> dict[str, Any]:

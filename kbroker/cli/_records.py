@@ -108,12 +108,14 @@ def harmless(data: bytes) -> bytes:
 Clean = Callable[[bytes], bytes]
 
 
-def formatter(text: str, clean: Clean = as_it_is) -> Callable[[Consumed], bytes]:
-    """A function by a format of kcat's, and what it takes from a record cleaned: %s value, %S its length, %k key, %K,
-    %t topic, %p partition, %o offset, %T timestamp in ms, %h headers, %% a percent sign; escapes as in `unescaped`.
+def formatter(text: str, clean: Clean = as_it_is, null: bytes = b"") -> Callable[[Consumed], bytes]:
+    """A function by a format of kcat's, and what it takes from a record cleaned: %s value, %S its length, %R the same
+    as four bytes, %k key, %K, %t topic, %p partition, %o offset, %T timestamp in ms, %h headers, %% a percent sign;
+    escapes as in `unescaped`. null: what stands for a key or a value that is none.
 
     Raises: UsageError for any other token.
     """
+    tokens = _tokens(null)
     parts: list[bytes | Callable[[Consumed], bytes]] = []
     at = 0
     for match in _TOKEN.finditer(text):
@@ -121,34 +123,52 @@ def formatter(text: str, clean: Clean = as_it_is) -> Callable[[Consumed], bytes]
         at = match.end()
         if match[1] == "%":
             parts.append(b"%")
-        elif match[1] in _TOKENS:
-            parts.append(_TOKENS[match[1]])
+        elif match[1] in tokens:
+            parts.append(tokens[match[1]])
         else:
-            raise click.UsageError(f"--format: {match[0]!r} is none of %{', %'.join(_TOKENS)}, %%")
+            raise click.UsageError(f"--format: {match[0]!r} is none of %{', %'.join(tokens)}, %%")
     parts.append(unescaped(text[at:]))
     return lambda record: b"".join(part if isinstance(part, bytes) else clean(part(record)) for part in parts)
 
 
-def delimited(key_delimiter: str | None, delimiter: str, clean: Clean = as_it_is) -> Callable[[Consumed], bytes]:
-    """A function that gives the value and the delimiter, and before them the key and its own if there is one."""
+def delimited(
+    key_delimiter: str | None, delimiter: str, clean: Clean = as_it_is, null: bytes = b""
+) -> Callable[[Consumed], bytes]:
+    """A function that gives the value and the delimiter, and before them the key and its own if there is one.
+
+    null: what stands for a key or a value that is none.
+    """
     end = unescaped(delimiter)
     if key_delimiter is None:
-        return lambda record: clean(record.value or b"") + end
+        return lambda record: clean(or_null(record.value, null)) + end
     between = unescaped(key_delimiter)
-    return lambda record: clean(record.key or b"") + between + clean(record.value or b"") + end
+    return lambda record: clean(or_null(record.key, null)) + between + clean(or_null(record.value, null)) + end
 
 
-_TOKENS: dict[str, Callable[[Consumed], bytes]] = {
-    "s": lambda record: record.value or b"",
-    "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
-    "k": lambda record: record.key or b"",
-    "K": lambda record: b"%d" % (-1 if record.key is None else len(record.key)),
-    "t": lambda record: record.topic.encode(),
-    "p": lambda record: b"%d" % record.partition,
-    "o": lambda record: b"%d" % record.offset,
-    "T": lambda record: b"%d" % (-1 if record.timestamp is None else record.timestamp),  # None: format v0 has none
-    "h": lambda record: b",".join(name.encode() + b"=" + (value or b"NULL") for name, value in record.headers or ()),
-}
+def or_null(data: bytes | None, null: bytes) -> bytes:
+    """The data, or what stands for none."""
+    return null if data is None else data
+
+
+def _tokens(null: bytes) -> dict[str, Callable[[Consumed], bytes]]:
+    return {
+        "s": lambda record: or_null(record.value, null),
+        "S": lambda record: b"%d" % _size(record.value),
+        "k": lambda record: or_null(record.key, null),
+        "K": lambda record: b"%d" % _size(record.key),
+        "t": lambda record: record.topic.encode(),
+        "p": lambda record: b"%d" % record.partition,
+        "o": lambda record: b"%d" % record.offset,
+        "T": lambda record: b"%d" % (-1 if record.timestamp is None else record.timestamp),  # None: format v0 has none
+        "h": lambda record: b",".join(
+            name.encode() + b"=" + (value or b"NULL") for name, value in record.headers or ()
+        ),
+        "R": lambda record: _size(record.value).to_bytes(4, "big", signed=True),
+    }
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
 
 
 def _headers(record: Consumed) -> str:

@@ -25,6 +25,7 @@ from kbroker.cli._librdkafka import (
     client_of,
     said,
     topic_of,
+    transactional_id,
     why_ended,
 )
 from kbroker.cli._numbers import Number
@@ -53,7 +54,23 @@ def perf() -> None:
     """
 
 
-@perf.command("produce")
+class _WithProps(click.Command):
+    """Takes `--producer-props KEY=VALUE KEY=VALUE`, as Apache's tool does, for an -X before each."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """What is left of the command line."""
+        words: list[str] = []
+        is_setting = False
+        for word in args:
+            is_setting = word == "--producer-props" or (is_setting and not word.startswith("-") and "=" in word)
+            if is_setting and word != "--producer-props":
+                words.append("-X")
+            if word != "--producer-props":
+                words.append(word)
+        return super().parse_args(ctx, words)
+
+
+@perf.command("produce", cls=_WithProps)
 @carries_records
 @TOPIC
 @click.option("--num-records", type=Number(1), required=True, help="How many.")
@@ -68,6 +85,8 @@ def produce(cluster: Cluster, topic: str, as_json: bool, **options: Any) -> int:
     """Write records, and say how many a second, and how long until they were acknowledged."""
     if (options["record_size"] is None) == (options["payload_file"] is None):
         raise click.UsageError("say --record-size, or --payload-file")
+    if transactional_id(cluster) is not None:
+        raise click.UsageError("-X transactional.id=...: records are measured without transactions")
     if options["throughput"] == 0:
         raise click.UsageError("--throughput 0: allowed: -1, or at least 1")
     with ended_by_signals():

@@ -14,8 +14,19 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._cluster import Cluster
-from kbroker.cli._librdkafka import TOPIC_S, Heard, carries_records, client_of, said, topic_of, why_ended
+from kbroker.cli._elsewhere import Also
+from kbroker.cli._librdkafka import (
+    TOPIC_S,
+    Heard,
+    carries_records,
+    client_of,
+    said,
+    topic_of,
+    transactional_id,
+    why_ended,
+)
 from kbroker.cli._numbers import Number
+from kbroker.cli._properties import Headers, Piece, line_reader, properties
 from kbroker.cli._records import unescaped
 from kbroker.cli._signals import ended_by_signals
 from kbroker.cli._tables import show_json
@@ -39,14 +50,18 @@ class _Shape(NamedTuple):
     partition: int
     key: bytes | None
     key_delimiter: bytes | None
-    headers: list[tuple[str, bytes]] | None
+    headers: Headers | None
     null_empty: bool
+    read: Callable[[bytes], Piece] | None
 
     def give(self, produce: Callable[..., None], piece: bytes) -> None:
-        """Send a record, by the client's function."""
-        topic, partition, key, key_delimiter, headers, null_empty = self
+        """Send a record, by the client's function. Raises: ValueError for a piece that is not as --property says."""
+        topic, partition, key, key_delimiter, headers, null_empty, read = self
         value: bytes | None = piece
-        if key_delimiter is not None and key_delimiter in piece:
+        if read is not None:
+            said = read(piece)
+            key, value, headers = said.key or key, said.value, (headers or []) + (said.headers or [])
+        elif key_delimiter is not None and key_delimiter in piece:
             key, _, value = piece.partition(key_delimiter)
         if null_empty:
             key, value = key or None, value or None
@@ -64,9 +79,25 @@ class _Shape(NamedTuple):
 @click.option("--key", "-k", help="The key of every record.")
 @click.option("--key-delimiter", "-K", metavar="STRING", help="What is before it in a line is the record's key.")
 @click.option("--delimiter", "-D", default="\\n", metavar="STRING", help="Between records.  [default: \\n]")
-@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option("--header", "-H", "headers", multiple=True, metavar="NAME[=VALUE]", help="May be repeated.")
+@click.option(
+    "--property",
+    "properties",
+    cls=Also,
+    also=("--reader-property",),
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="parse.key=true, key.separator=: ... as kafka-console-producer.sh has them.",
+)
 @click.option("--compression-codec", "-z", type=click.Choice(CODECS), default="none", show_default=True)
-@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
+@click.option(
+    "--acks",
+    cls=Also,
+    also=("--request-required-acks",),
+    type=click.Choice(["all", "-1", "1", "0"]),
+    default="all",
+    show_default=True,
+)
 @click.option("--null-empty", "-Z", is_flag=True, help="An empty key or value is null: a tombstone.")
 @click.option("--lines", "-l", is_flag=True, help="Each line of a file is a record; without it, each file.")
 @click.option("--max-messages", "-c", type=Number(1), metavar="N", help="Stop after so many records.")
@@ -86,7 +117,10 @@ def produce(cluster: Cluster, paths: tuple[str, ...], as_json: bool, **options: 
         None if options["key_delimiter"] is None else unescaped(options["key_delimiter"]),
         [_header(each) for each in options["headers"]] or None,
         options["null_empty"],
+        line_reader(properties(options["properties"])) if options["properties"] else None,
     )
+    if shape.read is not None and shape.key_delimiter is not None:
+        raise click.UsageError("one of --key-delimiter and --property")
     pieces = _at_most(options["max_messages"], _pieces(paths, delimiter, lines=options["lines"]))
     with ended_by_signals():
         sent = _Sending(cluster, shape, options).all(pieces)
@@ -108,7 +142,7 @@ class _Sending:
             "acks": options["acks"],
             "compression.type": options["compression_codec"],
             "linger.ms": 5,
-            "enable.idempotence": options["acks"] == "all",
+            "enable.idempotence": options["acks"] in ("all", "-1"),
             "message.max.bytes": MOST_BYTES,
             "partitioner": "murmur2_random",  # as Java's clients choose: a key has one partition, for all clients
             "delivery.report.only.error": True,
@@ -124,6 +158,10 @@ class _Sending:
             raise click.ClickException(f"there is no topic {shape.topic!r} at {cluster.bootstrap}")
         self._partitions = len(found.partitions)
         self._sent = 0
+        self._in_transaction = transactional_id(cluster) is not None
+        if self._in_transaction:
+            self._producer.init_transactions(FLUSH_SECONDS)
+            self._producer.begin_transaction()
 
     def all(self, pieces: Iterator[list[bytes]]) -> int:
         """Send until the input ends; how many were. pieces: as many at a time as came in.
@@ -140,24 +178,35 @@ class _Sending:
             if self._flush(FLUSH_SECONDS):
                 said = f"not all of {self._sent} records were acknowledged within {FLUSH_SECONDS:g} s"
                 raise click.ClickException(said)
-        except (click.ClickException, KafkaException):
-            raise
-        except BaseException:
-            self._flush(FLUSH_SECONDS_AFTER_CTRL_C)
+            if self._in_transaction:
+                self._producer.commit_transaction(FLUSH_SECONDS)
+        except BaseException as error:
+            if self._in_transaction or not isinstance(error, click.ClickException | KafkaException):
+                self._give_up()
             raise
         finally:
             self._producer.purge()  # or its end waits for them
         return self._sent
+
+    def _give_up(self) -> None:
+        """Abort the transaction; without one, have what was read before sent, unless a broker refuses some of it."""
+        from confluent_kafka import KafkaException
+
+        with suppress(KafkaException, click.ClickException):
+            if self._in_transaction:
+                self._producer.abort_transaction(FLUSH_SECONDS_AFTER_CTRL_C)
+            else:
+                self._flush(FLUSH_SECONDS_AFTER_CTRL_C)
 
     def _send(self, pieces: list[bytes]) -> None:
         """Raises: ClickException."""
         from confluent_kafka import KafkaException
 
         shape, produce = self._shape, self._producer.produce
-        topic, partition, key, key_delimiter, headers, null_empty = shape
+        topic, partition, key, key_delimiter, headers, null_empty, read = shape
         if pieces and partition >= self._partitions:
             raise self._not_sent("record 1", f"Unrecognized partition {partition} for topic {topic}")
-        is_plain = key_delimiter is None and not null_empty and not headers
+        is_plain = key_delimiter is None and not null_empty and not headers and read is None
         for piece in pieces:
             self._sent += 1
             try:
@@ -169,6 +218,8 @@ class _Sending:
                 self._send_later(piece)
             except KafkaException as error:
                 raise self._refused(len(piece), error.args[0]) from None
+            except ValueError as error:
+                raise self._not_sent(f"record {self._sent}", str(error)) from None
 
     def _refused(self, size: int, error: KafkaError) -> click.ClickException:
         """By the client, before it is sent."""
@@ -239,8 +290,8 @@ def _split(file: IO[bytes], delimiter: bytes) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _header(text: str) -> tuple[str, bytes]:
+def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
-    if not name or not equals:  # the client library sends no header without a value
-        raise click.UsageError(f"--header {text}: write it as NAME=VALUE")
-    return name, value.encode()
+    if not name:
+        raise click.UsageError(f"--header {text}: write it as NAME=VALUE, or NAME")
+    return name, value.encode() if equals else None
