@@ -6,6 +6,7 @@ client's messages, in lists.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 POLL_S = 0.25  # how long a look at an idle topic waits: as often as the live line moves
 MOST_AT_ONCE = 10_000  # records
 WAIT_S = 3.0  # for a group's partitions, before it is said what is waited for
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")  # the client is not told which
 NO_GROUP = "kbroker"  # the library wants one; without offsets stored or committed it is of no effect
 
 
@@ -45,6 +47,7 @@ class Reader:
         self._consumer: Consumer = client_of(Consumer, cluster, self._heard, settings)
         self._joined_s = 0.0
         self._is_told = False
+        self._is_cut = False
         self._at_end: set[Place] = set()
         self._ends: dict[Place, int] = {}
         self.assigned: dict[Place, int] | None = None
@@ -60,6 +63,23 @@ class Reader:
             raise click.ClickException(f"there is no topic {topic!r} at {self._cluster.bootstrap}")
         return set(found.partitions)
 
+    def matching(self, patterns: Collection[str]) -> list[str]:
+        """Topics whose whole name matches a pattern, but for those that brokers keep for themselves.
+
+        Raises: ClickException for a pattern that none matches, or that is none.
+        """
+        names = sorted(metadata(self._consumer, self._cluster, self._heard).topics) if patterns else []
+        found: dict[str, None] = {}
+        for pattern in patterns:
+            try:
+                matching = [each for each in names if each not in INTERNAL_TOPICS and re.fullmatch(pattern, each)]
+            except re.error as error:
+                raise click.ClickException(f"{pattern}: not a regular expression: {error}") from None
+            if not matching:
+                raise click.ClickException(f"no topic at {self._cluster.bootstrap} matches {pattern}")
+            found.update(dict.fromkeys(matching))
+        return list(found)
+
     # ---- where to
 
     def offsets(self, places: Collection[Place], timestamp: int) -> dict[Place, int]:
@@ -70,12 +90,13 @@ class Reader:
                 raise click.ClickException(f"{topic}-{partition} has no leader: is its broker away?")
         return offsets_at(self._consumer, places, timestamp)
 
-    def read(self, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> None:
-        """Read these partitions from these offsets on. ends: where they end now."""
+    def read(self, starts: Mapping[Place, int], ends: Mapping[Place, int], *, only: bool = False) -> None:
+        """Read these partitions from these offsets on. ends: where they end now. only: nothing behind that counts."""
         from confluent_kafka import TopicPartition
 
         self.assigned = dict(starts)
         self._ends = dict(ends)
+        self._is_cut = only
         self._consumer.assign([TopicPartition(*place, offset) for place, offset in starts.items()])
 
     def join(self, topics: Iterable[str]) -> None:
@@ -107,7 +128,9 @@ class Reader:
         left = (MOST_AT_ONCE if most is None else min(most, MOST_AT_ONCE)) - 1
         messages = [first, *(self._consumer.consume(left, 0) if left else ())]
         if any(each.error() is not None for each in messages):
-            return [each for each in messages if not self._is_event(each)]
+            messages = [each for each in messages if not self._is_event(each)]
+        if self._is_cut:  # one partition may be read further while another is not at its end yet
+            return [each for each in messages if each.offset() < self._ends[each.topic(), each.partition()]]
         return messages
 
     def _is_event(self, message: Message) -> bool:

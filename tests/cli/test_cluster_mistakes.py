@@ -197,7 +197,7 @@ def test_a_table_that_nobody_reads_to_its_end_is_no_error(bootstrap: str) -> Non
         ("consume -t t -G g -p 1", "-p goes without --group"),
         ("consume -t t -G g -o 5", "-o 5: a group begins at what it has committed"),
         ("consume -t t -f %q", "--format: '%q' is none of %s, %S, %k"),
-        ("consume -t t -f %s -J", "one of --format, --key-delimiter and --json"),
+        ("consume -t t -f %s -J", "one of --format, --key-delimiter, --json and --property"),
     ],
 )
 def test_a_mistake_is_one_line(ask: Ask, words: str, line: str) -> None:
