@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from protocol.message import Message
 
 DEAD = "Dead"  # what a broker says of a group that it does not know
-CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+TYPES = CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+STATES = (
+    "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "NotReady", "Empty", DEAD,
+)  # fmt: skip
 
 
 class Member(NamedTuple):

@@ -28,19 +28,35 @@ _ONLY = {
     "delete_config": ("alter",),
 }
 _KINDS = {"topics": "TOPIC", "brokers": "BROKER", "groups": "GROUP"}
+_ELSEWHERE = {
+    "users": "kbroker users for SCRAM, and kbroker quotas",
+    "clients": "kbroker quotas",
+    "ips": "kbroker quotas",
+}
 ALL_BROKERS = ""  # the name of what holds for all brokers
 BROKER = 4  # among the types of resources
 _OPERATIONS = {"SET": 0, "DELETE": 1}
 _COLUMNS = ("entity", "name", "value", "source", "read_only")
 
 
+class _Kind(click.Choice[str]):
+    """A type of entity; of one whose settings another command has, which."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The type. Raises: UsageError, BadParameter."""
+        if value in _ELSEWHERE:
+            raise click.UsageError(f"--entity-type {value}: it is {_ELSEWHERE[value]} here", ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command("configs")
 @speaks_to_cluster
 @actions(ACTIONS)
-@click.option("--entity-type", type=click.Choice(list(_KINDS)), help="Of what.")
+@click.option("--entity-type", type=_Kind(list(_KINDS)), help="Of what.")
 @click.option("--entity-name", help="Which one; all of them if it is left out (--describe).")
 @click.option("--topic", help="Short for --entity-type topics --entity-name TOPIC.")
 @click.option("--broker", help="Short for --entity-type brokers --entity-name ID.")
+@click.option("--group", help="Short for --entity-type groups --entity-name GROUP.")
 @click.option("--entity-default", is_flag=True, help="What holds for all brokers (--entity-type brokers).")
 @click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
 @click.option("--all", "show_all", is_flag=True, help="Describe all settings, not only those made at run time.")
@@ -49,7 +65,7 @@ _COLUMNS = ("entity", "name", "value", "source", "read_only")
 @click.option("--delete-config", metavar="K,K", help="Settings to take back to their defaults.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
 def configs(cluster: Cluster, as_json: bool, show_all: bool, **options: Any) -> int:
-    """Settings of topics and brokers: describe, alter.
+    """Settings of topics, brokers and groups: describe, alter.
 
     Exit code: 0 done, 2 it could not be done.
     """
@@ -70,10 +86,12 @@ def _entity(options: Mapping[str, Any]) -> tuple[str, str | None]:
     """What is meant, and which one."""
     if options["broker_defaults"] or options["entity_default"]:
         return _default_entity(options)
-    short = {"topics": options["topic"], "brokers": options["broker"]}
+    short = {"topics": options["topic"], "brokers": options["broker"], "groups": options["group"]}
     given = [kind for kind, name in short.items() if name is not None]
     if len(given) + (options["entity_type"] is not None) != 1:
-        raise click.UsageError("say whose settings: --topic T, --broker ID, or --entity-type with --entity-name")
+        raise click.UsageError(
+            "say whose settings: --topic T, --broker ID, --group G, or --entity-type with --entity-name"
+        )
     kind = options["entity_type"] or given[0]
     name = options["entity_name"] if options["entity_type"] else short[kind]
     if kind == "brokers" and name is not None and re.fullmatch("[0-9]{1,20}", name) is None:
@@ -83,7 +101,7 @@ def _entity(options: Mapping[str, Any]) -> tuple[str, str | None]:
 
 def _default_entity(options: Mapping[str, Any]) -> tuple[str, str]:
     """What holds for all brokers has an empty name."""
-    others = [options[each] for each in ("topic", "broker", "entity_name")]
+    others = [options[each] for each in ("topic", "broker", "group", "entity_name")]
     kind = options["entity_type"] or ("brokers" if options["broker_defaults"] else None)
     if any(each is not None for each in others) or kind != "brokers":
         raise click.UsageError("--entity-default goes with --entity-type brokers, and with no name")

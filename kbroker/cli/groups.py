@@ -14,7 +14,7 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, fault_of, once_coordinated, said_by_broker, speaks_to_cluster
-from kbroker.cli._groups import CLASSIC, DEAD, SHARE, Group, described, share_offsets
+from kbroker.cli._groups import CLASSIC, DEAD, SHARE, STATES, TYPES, Group, described, share_offsets
 from kbroker.cli._offsets import SPECIFICATIONS, SPECIFIED, Offsets, Reset, resets
 from kbroker.cli._tables import show_json, show_table
 from protocol.errors import ErrorCode
@@ -35,7 +35,9 @@ _ONLY = {
     "names": ("describe", "delete", "delete-offsets", "reset-offsets"),
     "all_groups": ("describe", "delete", "delete-offsets", "reset-offsets"),
     "topics": ("delete-offsets", "reset-offsets"),
-    "view": ("describe", "list"),
+    "view": ("describe",),
+    "state": ("list", "describe"),
+    "kind": ("list",),
     "verbose": ("describe",),
     **dict.fromkeys((*SPECIFIED, "all_topics", "execute", "dry_run", "export"), ("reset-offsets",)),
 }
@@ -54,7 +56,16 @@ _EPOCH_COLUMNS = ("type", "group_epoch", "assignment_epoch")
 @click.option("--all-topics", is_flag=True, help="Every topic that the group has offsets for (--reset-offsets).")
 @click.option("--offsets", "view", flag_value="offsets", default=True, help="Describe offsets and lag (the default).")
 @click.option("--members", "view", flag_value="members", help="Describe members.")
-@click.option("--state", "view", flag_value="state", help="Describe state and coordinator; with --list, show states.")
+@click.option(
+    "--state",
+    is_flag=False,
+    flag_value="",
+    metavar="[STATE,...]",
+    help="Describe state and assignor; with --list, show states, or the groups in these alone.",
+)
+@click.option(
+    "--type", "kind", is_flag=False, flag_value="", metavar="[TYPE,...]", help="The same of types, with --list."
+)
 @click.option("--verbose", is_flag=True, help="With --members: what each is assigned.")
 @SPECIFICATIONS
 @click.option("--execute", is_flag=True, help="Reset really.")
@@ -84,17 +95,26 @@ def _list(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options:
     rows = [
         {"group": each["group_id"], "state": each.get("group_state"), "type": each.get("group_type")} for each in found
     ]
+    rows = _among(_among(rows, "state", options["state"], STATES), "type", options["kind"], TYPES)
     if as_json:
         show_json(rows)
-    elif options["view"] == "state":
+    elif options["state"] is not None or options["kind"] is not None:
         show_table(("group", "state", "type"), rows)
     elif rows:
         click.echo("\n".join(str(row["group"]) for row in rows))
 
 
+def _among(rows: Rows, column: str, given: str | None, known: Sequence[str]) -> Rows:
+    """Rows with one of the values that are given, in whatever case; all if none is. Raises: UsageError."""
+    wanted = {each.strip().lower() for each in (given or "").split(",") if each.strip()}
+    for each in wanted - {each.lower() for each in known}:
+        raise click.UsageError(f"--{column} {each}: allowed: {', '.join(known)}")
+    return [row for row in rows if not wanted or str(row[column]).lower() in wanted]
+
+
 def _describe(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options: dict[str, Any]) -> None:
     found = _described(admin, names)
-    view, verbose = options["view"], options["verbose"]
+    view, verbose = options["view"] if options["state"] is None else "state", options["verbose"]
     rows = list(_VIEWS[view](admin, found))
     if as_json:
         show_json(rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ Partition = dict[str, Any]
 
 _INTERNAL = "__"  # how the names of topics begin that brokers keep for themselves
 _NO_LEADER = -1
+_LEAST = "min.insync.replicas"
 WHEN = f"earliest, latest, max-timestamp, MILLISECONDS, {TIMES}"
 _UNKNOWN_TOPIC = 3
 _DETAILS = ("partition", "leader", "replicas", "isr", "offline")
@@ -50,6 +53,7 @@ _ONLY = {
     "exclude_internal": ("list", "describe", "delete", "offsets"),
     "topics_with_overrides": ("describe",),
     "narrow": ("describe",),
+    "topic_id": ("describe",),
 }
 
 
@@ -71,6 +75,9 @@ _ONLY = {
 @click.option(
     "--unavailable-partitions", "narrow", flag_value="unavailable", help="Describe only those with no leader."
 )
+@click.option("--under-min-isr-partitions", "narrow", flag_value="under-min-isr", help="Only with fewer in sync.")
+@click.option("--at-min-isr-partitions", "narrow", flag_value="at-min-isr", help="Only with just so many in sync.")
+@click.option("--topic-id", help="Describe the topic of this id.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
 def topics(cluster: Cluster, topic: str | None, as_json: bool, **options: Any) -> int:
     """Topics of a cluster: list, describe, create, alter, delete.
@@ -97,14 +104,23 @@ def _list(admin: KafkaAdminClient, topic: str | None, as_json: bool, options: di
 
 
 def _describe(admin: KafkaAdminClient, topic: str | None, as_json: bool, options: dict[str, Any]) -> None:
-    found = list(_matching(admin, topic, options))
-    if topic is not None and not found and not options["if_exists"]:
-        raise click.ClickException(f"there is no topic {topic!r}")
-    configs = _overrides(admin, [each["name"] for each in found])
+    wanted_id = options["topic_id"]
+    found = list(_matching(admin, topic, {**options, "include_internal": options["include_internal"] or wanted_id}))
+    if wanted_id is not None:
+        found = [each for each in found if wanted_id in (_id(each), str(each["topic_id"]))]
+    if (topic or wanted_id) is not None and not found and not options["if_exists"]:
+        raise click.ClickException(f"there is no topic {wanted_id or topic!r}")
+    configs = _settings(admin, [each["name"] for each in found])
+    own = {name: {key: value for key, (value, is_own) in each.items() if is_own} for name, each in configs.items()}
     if options["topics_with_overrides"]:
-        found = [each for each in found if configs[each["name"]]]
-    wanted = _NARROW[options["narrow"]]
-    described = [_described(each, configs[each["name"]], wanted) for each in found]
+        found = [each for each in found if own[each["name"]]]
+    narrow = options["narrow"]
+    described = []
+    for each in found:
+        name = each["name"]
+        least = _least_in_sync(name, configs[name]) if narrow in _BY_LEAST else 0
+        wanted = [part for part in each["partitions"] if _NARROW[narrow](part, least)]
+        described.append(_described(each, own[name], wanted))
     described = [each for each in described if each["partitions"]]
     if as_json:
         show_json(described)
@@ -118,11 +134,11 @@ def _describe(admin: KafkaAdminClient, topic: str | None, as_json: bool, options
         click.echo()
 
 
-def _described(topic: Topic, configs: dict[str, str], wanted: Callable[[Partition], bool]) -> dict[str, Any]:
-    partitions = sorted(topic["partitions"], key=lambda each: each["partition_index"])
+def _described(topic: Topic, configs: dict[str, str], wanted: list[Partition]) -> dict[str, Any]:
+    partitions = topic["partitions"]
     return {
         "topic": topic["name"],
-        "topic_id": topic["topic_id"],
+        "topic_id": _id(topic),
         "partition_count": len(partitions),
         "replication_factor": max((len(each["replica_nodes"]) for each in partitions), default=0),
         "configs": configs,
@@ -134,17 +150,31 @@ def _described(topic: Topic, configs: dict[str, str], wanted: Callable[[Partitio
                 "isr": each["isr_nodes"],
                 "offline": each["offline_replicas"],
             }
-            for each in partitions
-            if wanted(each)
+            for each in sorted(wanted, key=lambda each: int(each["partition_index"]))
         ],
     }
 
 
-_NARROW: dict[str | None, Callable[[Partition], bool]] = {
-    None: lambda _: True,
-    "under-replicated": lambda each: len(each["isr_nodes"]) < len(each["replica_nodes"]),
-    "unavailable": lambda each: bool(each["leader_id"] == _NO_LEADER),
+def _id(topic: Topic) -> str:
+    """As Kafka's tools write it, and `partition.metadata` has it."""
+    return base64.urlsafe_b64encode(uuid.UUID(str(topic["topic_id"])).bytes).rstrip(b"=").decode()
+
+
+def _least_in_sync(topic: str, settings: dict[str, tuple[str, bool]]) -> int:
+    if _LEAST not in settings:
+        raise click.ClickException(f"{_LEAST} of topic {topic} is not told: is DescribeConfigs allowed?")
+    return int(settings[_LEAST][0])
+
+
+_BY_LEAST = ("under-min-isr", "at-min-isr")
+_NARROW: dict[str | None, Callable[[Partition, int], bool]] = {
+    None: lambda _, __: True,
+    "under-replicated": lambda each, _: len(each["isr_nodes"]) < len(each["replica_nodes"]),
+    "unavailable": lambda each, _: bool(each["leader_id"] == _NO_LEADER),
+    "under-min-isr": lambda each, least: len(each["isr_nodes"]) < least,
+    "at-min-isr": lambda each, least: len(each["isr_nodes"]) == least,
 }
+"""Which partitions are described; the number is that of min.insync.replicas."""
 
 
 def _offsets(admin: KafkaAdminClient, topic: str | None, as_json: bool, options: dict[str, Any]) -> None:
@@ -260,8 +290,8 @@ def _matching(admin: KafkaAdminClient, topic: str | None, options: dict[str, Any
         yield each
 
 
-def _overrides(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Settings that each topic has of its own."""
+def _settings(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, dict[str, tuple[str, bool]]]:
+    """Settings of topics, and whether each is the topic's own."""
     from kafka.admin import ConfigResource
 
     resources = [ConfigResource("TOPIC", name) for name in names]
@@ -270,9 +300,8 @@ def _overrides(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, dict[
     found = described_configs(admin, resources).get("topic", {})
     return {
         each.name: {
-            key: data["value"]
+            key: (data["value"], data["config_source"] == "DYNAMIC_TOPIC_CONFIG")
             for key, data in found.get(each.name, {}).items()
-            if data["config_source"] == "DYNAMIC_TOPIC_CONFIG"
         }
         for each in resources
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64decode
 from pathlib import Path
 
 import pytest
@@ -52,3 +54,66 @@ def test_names_that_only_other_tools_have_are_not_in_the_help(capsys: Captured) 
     assert "--broker-list" not in capsys.readouterr().out
     assert run(["consume", "-t", "t", "--broker-list", "localhost:1", "-X", "bootstrap.timeout.ms=200"]) == 2
     assert capsys.readouterr().err == "kbroker: no broker answers at localhost:1\n"
+
+
+# ---- topics
+
+
+def test_a_topic_has_its_id_as_kafka_writes_it(ask: Ask) -> None:
+    ask("topics", "--create", "--topic", "known")
+    (described,) = json.loads(ask("topics", "--describe", "--topic", "known", "--json")[1])
+    assert len(urlsafe_b64decode(described["topic_id"] + "==")) == 16
+    (again,) = json.loads(ask("topics", "--describe", "--topic-id", described["topic_id"], "--json")[1])
+    assert again == described
+    code, _, err = ask("topics", "--describe", "--topic-id", "AAAAAAAAAAAAAAAAAAAAAQ")
+    assert (code, err) == (2, "kbroker: there is no topic 'AAAAAAAAAAAAAAAAAAAAAQ'\n")
+
+
+@pytest.mark.parametrize(
+    ("narrow", "topics"), [("--under-min-isr-partitions", ["strict"]), ("--at-min-isr-partitions", ["alone", "both"])]
+)
+def test_topics_are_described_by_how_many_have_to_be_in_sync(ask: Ask, narrow: str, topics: list[str]) -> None:
+    for topic, least in (("alone", 1), ("both", 1), ("strict", 2)):
+        ask("topics", "--create", "--topic", f"min-{topic}", "--config", f"min.insync.replicas={least}")
+    out = ask("topics", "--describe", "--topic", "min-.*", narrow, "--json")[1]
+    assert [each["topic"] for each in json.loads(out)] == [f"min-{topic}" for topic in topics]
+
+
+# ---- groups
+
+
+@pytest.mark.parametrize(
+    ("words", "is_listed"),
+    [
+        ("--state", True),
+        ("--state stable,EMPTY", True),
+        ("--state Stable", False),
+        ("--type classic", True),
+        ("--type share,streams", False),
+        ("--type --state Empty", True),
+    ],
+)
+def test_groups_are_listed_by_state_and_type(ask: Ask, words: str, is_listed: bool) -> None:
+    ask("produce", "-t", "listed", stdin=b"1\n")
+    ask("consume", "listed", "-G", "listed", "-o", "beginning", "-c", "1")
+    code, out, _ = ask("groups", "--list", *words.split())
+    rows = [line.split() for line in out.splitlines()[1:]]
+    assert (code, ["listed", "Empty", "classic"] in rows) == (0, is_listed)
+
+
+# ---- mistakes
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("groups --list --state Emtpy", "--state emtpy: allowed: PreparingRebalance, "),
+        ("groups --list --type consumers", "--type consumers: allowed: classic, consumer, share, streams"),
+        ("configs --describe --entity-type ips --entity-name ::1", "--entity-type ips: it is kbroker quotas here"),
+    ],
+)
+def test_a_mistake_is_one_line(ask: Ask, words: str, line: str) -> None:
+    ask("topics", "--create", "--topic", "t", "--if-not-exists")
+    code, out, err = ask(*words.split(), stdin=b"")
+    assert err.startswith(f"kbroker: {line}"), err
+    assert (code, out, err.count("\n")) == (2, "", 1)
