@@ -10,6 +10,7 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, fault_of, said_by_broker, speaks_to_cluster
+from kbroker.cli._log_dirs import ask_for, directories_in, elsewhere
 from kbroker.cli._numbers import Number, whole
 from kbroker.cli._plans import Place, exactly, json_in, partitions_in
 from kbroker.cli._plans import name_of as _name
@@ -31,6 +32,7 @@ _ONLY = {
     "broker_list": ("generate",),
     "reassignment_json_file": ("execute", "verify", "cancel"),
     "throttle": ("execute",),
+    "additional": ("execute",),
     "preserve_throttles": ("verify", "cancel"),
 }
 EXAMPLE = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'
@@ -43,6 +45,7 @@ EXAMPLE = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2
 @click.option("--broker-list", metavar="ID,ID", help="Where partitions may go (--generate).")
 @click.option("--reassignment-json-file", type=click.Path(exists=True, dir_okay=False), help="Which goes where.")
 @click.option("--throttle", type=Number(1), metavar="BYTES", help="With --execute: bytes a second between brokers.")
+@click.option("--additional", is_flag=True, help="With --execute: beside what is being moved already.")
 @click.option("--preserve-throttles", is_flag=True, help="--verify and --cancel leave the limits as they are.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
 def reassign(cluster: Cluster, as_json: bool, **options: Any) -> int:
@@ -98,11 +101,16 @@ def _execute(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) ->
             raise click.ClickException(f"there is no partition {_name(place)}")
     goals = ((broker, f"where {_name(place)} is to go") for place in sorted(wanted) for broker in wanted[place])
     _check_brokers(admin, goals)
+    if (moving := _moving(admin)) and not options["additional"]:
+        count = f"{len(moving)} partition{'s are' if len(moving) != 1 else ' is'}"
+        raise click.ClickException(f"{count} being moved already (--list): --additional moves these, too")
+    directories = directories_in(options["reassignment_json_file"], wanted)
     before = {place: current[place] for place in wanted}
     throttle = Throttle(admin)
     if as_json:
         if options["throttle"]:
             throttle.set(options["throttle"], before, wanted)
+        ask_for(admin, directories)
         _alter(admin, dict(wanted))
         facts = {"before": _document(before), "moving": sorted(map(_name, wanted))}
         show_json({**facts, "throttle": options["throttle"]} if options["throttle"] else facts)
@@ -112,6 +120,7 @@ def _execute(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) ->
     if options["throttle"]:
         throttle.set(options["throttle"], before, wanted)
         click.echo(f"The inter-broker throttle is {options['throttle']} B/s until --verify finds all of it done.")
+    ask_for(admin, directories)
     _alter(admin, dict(wanted))
     click.echo(f"Started moving {len(wanted)} partition{'s' * (len(wanted) != 1)}; --verify says when it is done.")
     return 0
@@ -130,12 +139,13 @@ def _verify(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> 
     wanted = _wanted(options)
     current = _replicas(admin, sorted({topic for topic, _ in wanted}))
     moving = _moving(admin)
+    not_placed = elsewhere(admin, directories_in(options["reassignment_json_file"], wanted))
     rows = [
         {
             "partition": _name(place),
             "state": "in progress"
             if place in moving
-            else "done"
+            else not_placed.get(place, "done")
             if current.get(place) == replicas
             else "not as wanted",
             "wanted": replicas,
