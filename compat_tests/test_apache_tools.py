@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,6 +72,48 @@ def test_console_producer_and_consumer(release: str, broker: Place, topic: str) 
     run(release, CONSOLE_PRODUCER[release], *bootstrap, text="one\ntwo\nthree\n")
     said = run(release, CONSOLE_CONSUMER, *bootstrap, "--from-beginning", "--max-messages", "3")
     assert said.split() == ["one", "two", "three"]
+
+
+READ = "parse.key=true parse.headers=true key.separator=: headers.delimiter=| null.marker=NULL"
+PRINTED = "print.key=true print.headers=true print.partition=true print.offset=true key.separator=; null.literal=none"
+LINES = "a:1,b:NULL|k:v\nNULL|NULL:NULL\nc:|:\n"
+
+
+def properties(release: str, text: str, whose: str) -> list[str]:
+    """By the option's name in that release: it says of the older one, on standard output, that it will go."""
+    return [word for each in text.split() for word in ("--property" if release < "4" else f"--{whose}-property", each)]
+
+
+def ours(*words: str, text: str = "") -> str:
+    """What a command of kbroker's says, given the words of Apache's tool."""
+    command = [sys.executable, "-m", "kbroker", *words]
+    return subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True, timeout=90).stdout
+
+
+def test_our_console_says_what_apaches_says(release: str, broker: Place, topic: str) -> None:
+    """kafka-console-producer and -consumer, and kbroker's commands, with the same words"""
+    bootstrap = ["--bootstrap-server", broker.address, "--topic", topic]
+    run(release, CONSOLE_PRODUCER[release], *bootstrap, *properties(release, READ, "reader"), text=LINES)
+    ours("produce", *bootstrap, *properties(release, READ, "reader"), text=LINES)
+    wanted = [*bootstrap, "--from-beginning", "--max-messages", "6"]
+    for printed in (PRINTED, "print.value=false print.timestamp=true print.headers=true headers.separator=/"):
+        said = run(release, CONSOLE_CONSUMER, *wanted, *properties(release, printed, "formatter"))
+        assert ours("consume", *wanted, *properties(release, printed, "formatter")) == said
+    texts = [
+        line.partition(";")[2].partition(";")[2]
+        for line in ours("consume", *wanted, *properties(release, PRINTED, "formatter")).split()
+    ]
+    assert texts[:3] == texts[3:]  # what Apache's tool has made of the lines, and ours
+
+
+def test_our_console_reads_numbers_as_apaches(release: str, broker: Place, reference: Driver, topic: str) -> None:
+    """kafka-console-consumer with deserializers, and kbroker consume with the same words"""
+    reference.create_topic(topic)
+    packed = "".join(map(chr, struct.pack(">q", 0x0102030405060708)))
+    ours("produce", "--bootstrap-server", broker.address, "--topic", topic, "-D", "\\xff", text=packed)
+    form = properties(release, "value.deserializer=org.apache.kafka.common.serialization.LongDeserializer", "formatter")
+    words = ["--bootstrap-server", broker.address, "--topic", topic, "--from-beginning", "--max-messages", "1", *form]
+    assert ours("consume", *words) == run(release, CONSOLE_CONSUMER, *words) == f"{0x0102030405060708}\n"
 
 
 def test_console_consumer_in_a_group(release: str, broker: Place, reference: Driver, topic: str) -> None:

@@ -60,7 +60,11 @@ class _Shape(NamedTuple):
         value: bytes | None = piece
         if read is not None:
             said = read(piece)
-            key, value, headers = said.key or key, said.value, (headers or []) + (said.headers or [])
+            key, value, headers = (
+                key if said.key is None else said.key,
+                said.value,
+                (headers or []) + (said.headers or []),
+            )
         elif key_delimiter is not None and key_delimiter in piece:
             key, _, value = piece.partition(key_delimiter)
         if null_empty:

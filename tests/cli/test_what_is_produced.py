@@ -16,12 +16,13 @@ def said(ask: Ask, topic: str) -> list[dict[str, Any]]:
 
 def test_properties_say_how_a_line_becomes_a_record(ask: Ask) -> None:
     given = "--property parse.key=true --reader-property parse.headers=true --property key.separator=:"
-    lines = b"a=1;b=N\tk:v\nN\tN:N\n"
+    lines = b"a=1;b=N\tk:v\nN\tN:N\nc=\t:\n"
     more = "--property headers.separator=; --property headers.key.separator== --property null.marker=N"
     assert ask("produce", "-t", "parsed", *given.split(), *more.split(), stdin=lines) == (0, "", "")
-    first, second = said(ask, "parsed")
+    first, second, empty = said(ask, "parsed")
     assert (first["headers"], first["key"], first["payload"]) == (["a", "1", "b", None], "k", "v")
     assert (second["headers"], second["key"], second["payload"]) == ([], None, None)
+    assert (empty["headers"], empty["key"], empty["payload"]) == (["c", ""], "", "")
 
 
 def test_a_line_that_is_not_as_told_ends_it_behind_the_lines_before(ask: Ask) -> None:
