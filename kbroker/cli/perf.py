@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 MEGABYTE = 1 << 20
 LOOK_S = 0.1
 REPORT_S = 5.0  # between lines of what has been done so far
+MOST_TIMES = 500_000  # that are kept, as Apache's tool does: of more records, of each second, third ... alone
 PERCENTILES = (0.5, 0.95, 0.99, 0.999)
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of sentences.")
@@ -90,9 +91,8 @@ def produce(cluster: Cluster, topic: str, as_json: bool, **options: Any) -> int:
     if options["throughput"] == 0:
         raise click.UsageError("--throughput 0: allowed: -1, or at least 1")
     with ended_by_signals():
-        figures = _Writing(cluster, topic, as_json).all(
-            _payloads(options), options["num_records"], options["throughput"]
-        )
+        writing = _Writing(cluster, topic, options["num_records"], as_json)
+        figures = writing.all(_payloads(options), options["throughput"])
     show_done(_sent(figures), figures, as_json=as_json)
     return 0
 
@@ -109,16 +109,18 @@ def _payloads(options: dict[str, Any]) -> Iterator[bytes]:
 
 
 class _Writing:
-    """Records on their way, and how long each took."""
+    """Records on their way, and how long they took."""
 
-    def __init__(self, cluster: Cluster, topic: str, is_quiet: bool) -> None:
-        """Raises: ClickException."""
+    def __init__(self, cluster: Cluster, topic: str, count: int, is_quiet: bool) -> None:
+        """count: of the records to be sent. Raises: ClickException."""
         from confluent_kafka import Producer
 
         self._cluster, self._topic, self._is_quiet = cluster, topic, is_quiet
         self._heard = Heard(cluster.bootstrap)
-        self._took_s: list[float] = []
-        self._bytes = 0
+        self._count = count
+        self._every = -(-count // MOST_TIMES)
+        self._took_s: list[float] = []  # of one in every so many
+        self._done, self._all_s, self._longest_s, self._bytes = 0, 0.0, 0.0, 0
         self._error: KafkaError | None = None
         own = {"acks": "all", "enable.idempotence": True, "linger.ms": 5, "on_delivery": self._answered}
         self._producer = client_of(Producer, cluster, self._heard, own)
@@ -129,14 +131,19 @@ class _Writing:
         if error is not None:
             self._error = self._error or error
         else:
-            self._took_s.append(message.latency())
+            took_s = message.latency()
+            if self._done % self._every == 0:
+                self._took_s.append(took_s)
+            self._done += 1
+            self._all_s += took_s
+            self._longest_s = max(self._longest_s, took_s)
             self._bytes += len(message)
 
-    def all(self, payloads: Iterator[bytes], count: int, a_second: int) -> dict[str, Any]:
-        """Send so many; the figures. Raises: ClickException."""
+    def all(self, payloads: Iterator[bytes], a_second: int) -> dict[str, Any]:
+        """Send them; the figures. Raises: ClickException."""
         begun_s = told_s = time.monotonic()
         try:
-            for number in range(count):
+            for number in range(self._count):
                 self._send(next(payloads))
                 now_s = time.monotonic()
                 if a_second > 0:
@@ -181,20 +188,16 @@ class _Writing:
             click.echo(_sent(self._figures(passed_s)), err=True)
 
     def _figures(self, passed_s: float) -> dict[str, Any]:
-        took_s = sorted(self._took_s)
-        count = len(took_s)
-        at = (
-            {_percentile(share): _ms(took_s[min(count - 1, int(count * share))]) for share in PERCENTILES}
-            if count
-            else {}
-        )
+        took_s, count = sorted(self._took_s), self._done
+        last = len(took_s) - 1
+        at = {_percentile(share): _ms(took_s[min(last, int(len(took_s) * share))]) for share in PERCENTILES if took_s}
         return {
             "records": count,
             "seconds": round(passed_s, 3),
             "records_per_second": round(count / passed_s, 1),
             "mb_per_second": round(self._bytes / MEGABYTE / passed_s, 2),
-            "latency_avg_ms": _ms(sum(took_s) / count) if count else None,
-            "latency_max_ms": _ms(took_s[-1]) if count else None,
+            "latency_avg_ms": _ms(self._all_s / count) if count else None,
+            "latency_max_ms": _ms(self._longest_s) if count else None,
             **at,
         }
 

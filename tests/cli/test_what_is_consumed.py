@@ -45,7 +45,7 @@ def values(ask: Ask, *words: str) -> str:
         ("-o s@1007 -o e@1002", ""),
         ("--offset earliest -e", "0123456789"),
         ("--offset latest -e", ""),
-        ("--from-beginning --timeout-ms 300", "0123456789"),
+        ("--from-beginning --timeout-ms 1500", "0123456789"),
         ("--timeout-ms 100", ""),
     ],
 )
