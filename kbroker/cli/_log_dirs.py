@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._cluster import fault_of, said_by_broker
+from kbroker.cli._described import described_log_dirs
 from kbroker.cli._plans import Place, exactly, name_of, partitions_in
 from protocol.errors import ErrorCode
 
@@ -58,7 +59,7 @@ def elsewhere(admin: KafkaAdminClient, wanted: Directories) -> dict[Place, str]:
         return {}
     is_copy = {
         (topic["name"], part["partition_index"], broker["broker"], directory["log_dir"]): part["is_future_key"]
-        for broker in admin.describe_log_dirs()
+        for broker in described_log_dirs(admin)
         for directory in broker["log_dirs"]
         for topic in directory["topics"]
         for part in topic["partitions"]

@@ -172,8 +172,6 @@ class _Sending:
 
         Raises: ClickException; KafkaException where the client cannot go on.
         """
-        from confluent_kafka import KafkaException
-
         try:
             for some in pieces:
                 self._send(some)
@@ -184,9 +182,8 @@ class _Sending:
                 raise click.ClickException(said)
             if self._in_transaction:
                 self._producer.commit_transaction(FLUSH_SECONDS)
-        except BaseException as error:
-            if self._in_transaction or not isinstance(error, click.ClickException | KafkaException):
-                self._give_up()
+        except BaseException:
+            self._give_up()
             raise
         finally:
             self._producer.purge()  # or its end waits for them
