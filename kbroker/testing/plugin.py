@@ -8,6 +8,7 @@ makes no sense ends the run in one line. Nothing else of kbroker is imported bef
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ FIXTURES = ("kafka_broker", "kafka_cluster")
 LONGEST_NAME = 200
 KIT = str(Path(__file__).parent)
 OURS = str(Path(__file__).parents[1])
+PROTOCOL = str(Path(__file__).parents[2] / "protocol")  # of a checkout: installed, it is in OURS
+WRONG_KINDS = (TypeError, AttributeError, ValueError)  # what a call ends with that is given a "3" for a 3
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -127,13 +130,17 @@ def _cut(failure: pytest.ExceptionInfo[BaseException]) -> None:
         if caller is None and _is_in(OURS, place.tb_next):
             caller = place
         place = place.tb_next
-    is_told = failure.type.__module__ == "kbroker.usage" or (failure.type is AssertionError and _is_in(KIT, place))
+    is_told = (
+        failure.type.__module__ == "kbroker.usage"
+        or (failure.type is AssertionError and _is_in(KIT, place))
+        or (issubclass(failure.type, WRONG_KINDS) and (_is_in(OURS, place) or _is_in(PROTOCOL, place)))
+    )
     if caller is not None and is_told:
         caller.tb_next = None
 
 
 def _is_in(folder: str, place: TracebackType) -> bool:
-    return place.tb_frame.f_code.co_filename.startswith(folder)
+    return place.tb_frame.f_code.co_filename.startswith(f"{folder}{os.sep}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -310,6 +310,9 @@ FAILING_CALLS = {
     "kafka_broker.stop(); kafka_broker.topics()": "UsageError: no broker answers",
     'kafka_broker.wait_for_group("billing")': "UsageError: say what to wait for",
     'kafka_broker.produce("orders", 5)': 'UsageError: 5 is no value: write b"..." or "..."',
+    'kafka_broker.create_topic("bills", partitions="3")': "EncodeError: topics[0].num_partitions: '3' is not int32",
+    'kafka_broker.advance(hours="2")': "TypeError: can only concatenate str",
+    "kafka_broker.faults.on(0)": "AttributeError: 'int' object has no attribute 'casefold'",
 }
 
 
@@ -323,7 +326,7 @@ def test_a_call_that_fails_ends_at_the_line_that_called(pytester: pytest.Pyteste
     result.assert_outcomes(failed=len(FAILING_CALLS))
     said = result.stdout.str()
     assert [told for told in FAILING_CALLS.values() if told not in said] == []
-    assert re.findall(r"^.*[/\\](?:testing|faults|usage)\b.*$", said, re.MULTILINE) == []
+    assert re.findall(r"^.*[/\\](?:testing|faults|usage|protocol)\b.*$", said, re.MULTILINE) == []
 
 
 def test_all_of_a_call_that_fails_is_there_for_who_asks(pytester: pytest.Pytester) -> None:
