@@ -92,7 +92,7 @@ class Shard(ABC, Generic[R]):
 
         For an answer that changes nothing, and may speak of what was written before.
         """
-        if self.written_end > self.high_watermark:
+        if self.waiting or self.written_end > self.high_watermark:
             self.waiting.append((self.written_end, note))
             operation.effects.append(Written(self.partition))
         else:

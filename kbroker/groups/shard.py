@@ -112,13 +112,10 @@ class GroupShard(Shard[GroupsRecord]):
 
         Returns: whether they were written, and so applied; else the answer is `refused`.
         """
-        note = Answered(call, response, refused)
-        if changes:
-            code = operation.write(changes, note)
-            if code is not ErrorCode.NONE:
-                operation.reply(call, refused(write_error(code)))
-            return code is ErrorCode.NONE
-        self.tell_in_order(operation, note)
+        if changes and (code := operation.write(changes, None)) is not ErrorCode.NONE:
+            operation.reply(call, refused(write_error(code)))
+            return False
+        self.tell_in_order(operation, Answered(call, response, refused))
         return True
 
     # --- requests of classic members
