@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kbroker.broker.authorizer import Operation, ResourceType
-from protocol.errors import ErrorCode
+from kbroker.coordinator import TopicStore
+from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 from protocol.messages.groups import DeleteGroupsRequest, ListGroupsRequest
 from protocol.messages.share_group_offsets import (
@@ -220,6 +221,35 @@ def test_offsets_are_altered_while_the_group_is_empty(world: World) -> None:
     joined(world)
     member.epoch = 0
     assert member.acquire() == [(1, 2, 1)]
+
+
+@pytest.mark.parametrize(("step", "starts"), [(1, (-1, -1)), (2, (1, -1))], ids=["announced", "noted"])
+def test_offsets_are_altered_only_if_the_group_knows(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: int, starts: tuple[int, int]
+) -> None:
+    joined(world)
+    beat(world, "m", -1)
+    append, written = TopicStore.append, 0
+
+    def refusing(store: TopicStore, *records: Any) -> Any:
+        nonlocal written
+        written += store.topic == "__consumer_offsets"
+        if written == step:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return append(store, *records)
+
+    monkeypatch.setattr(TopicStore, "append", refusing)
+    assert alter(world, "t", p0=1).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert kept(world) == starts
+    assert alter(world, "t", p0=1).error_code == 0
+    assert offsets(world)["t", 0] == (1, 0)
+
+
+def kept(world: World) -> tuple[int, int]:
+    """The start offsets of partitions 0 and 1 that the share coordinator has."""
+    shards = world.broker.share_coordinator.runtime.shards.values()
+    found = {place.partition: state.start_offset for shard in shards for place, state in shard.states.items()}
+    return found[0], found[1]
 
 
 def test_offsets_of_a_topic_are_deleted(world: World) -> None:
