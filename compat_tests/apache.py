@@ -397,12 +397,15 @@ class Quorum:
         *,
         release_version: str = "",
         settings: Mapping[str, str] | None = None,
+        users: Sequence[str] = (),
     ) -> None:
         """release_version: whose metadata.version is in force at first; that of the release if it is empty.
 
-        settings: of the controllers, beyond, or instead of, ours.
+        settings: of the controllers, beyond, or instead of, ours. users: of SCRAM, who are there from the beginning,
+        as the storage tool takes them.
         """
         self.settings = settings
+        self._users = users
         self._release_version = release_version
         self.release, self.cluster_id = release, format_uuid(uuid.uuid4().bytes)
         ports = {100 + number: free_port() for number in range(controllers)}
@@ -419,6 +422,8 @@ class Quorum:
             arguments = ["format", f"--cluster-id={self.cluster_id}", "-c", str(settings_file)]
             if self._release_version:
                 arguments.append(f"--release-version={self._release_version}")
+            for each in self._users:
+                arguments += ["--add-scram", each]
             done = run_tool(self.release, "kafka.tools.StorageTool", *arguments)
             if done.returncode:
                 raise NotReadyError(f"formatting failed: {done.stdout}{done.stderr}")
@@ -464,6 +469,7 @@ class QuorumBroker(BrokerServer):
         settings: Mapping[str, str] | None = None,
         log_dirs: int = 1,
         heap: str = "512m",
+        jvm: Sequence[str] = SMALL_JVM,
         port: int | None = None,
     ) -> None:
         """settings: server.properties beyond, or instead of, ours."""
@@ -479,10 +485,14 @@ class QuorumBroker(BrokerServer):
             **_small_cluster(self.log_dirs),
         }
         self.settings_file = _write_settings(folder, ours, settings)
-        command = java_command(self.release, "kafka.Kafka", [str(self.settings_file)], jvm=(*SMALL_JVM, f"-Xmx{heap}"))
+        command = java_command(self.release, "kafka.Kafka", [str(self.settings_file)], jvm=(*jvm, f"-Xmx{heap}"))
         super().__init__(folder, command)
 
     def start(self) -> Self:
         """Format the directories if they are new, start, and return once the broker is unfenced."""
-        self._quorum.format(self.folder, self.settings_file)
+        self.format()
         return super().start()
+
+    def format(self) -> None:
+        """Give the directories their ids, if they are new. Raises NotReadyError."""
+        self._quorum.format(self.folder, self.settings_file)

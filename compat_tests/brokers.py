@@ -102,10 +102,16 @@ class KbrokerMember(BrokerServer):
     release = "kbroker"
 
     def __init__(
-        self, quorum: Quorum, folder: Path, node_id: int, *, settings: Mapping[str, str] | None = None
+        self,
+        quorum: Quorum,
+        folder: Path,
+        node_id: int,
+        *,
+        settings: Mapping[str, str] | None = None,
+        port: int | None = None,
     ) -> None:
         """settings: server.properties beyond, or instead of, the six."""
-        self.port, self.node_id, self._quorum = free_port(), node_id, quorum
+        self.port, self.node_id, self.quorum = port or free_port(), node_id, quorum
         self.log_dirs = [folder / "data0"]
         ours = {
             "process.roles": "broker",
@@ -123,11 +129,12 @@ class KbrokerMember(BrokerServer):
     def start(self) -> Self:
         """Format the directory if it is new, start, and return once the broker is unfenced."""
         if not (self.log_dirs[0] / "meta.properties").exists():
-            self.format(self._quorum.cluster_id)
+            self.format(self.quorum.cluster_id)
         return super().start()
 
     def format(self, cluster_id: str) -> None:
-        """Say in the directory whose it is."""
-        tool = [sys.executable, "-m", "kbroker.cli", "storage", "format", "-c", str(self.settings_file)]
-        done = subprocess.run([*tool, "-t", cluster_id], capture_output=True, text=True)
+        """Say in each directory that is new whose it is."""
+        tool = [sys.executable, "-m", "kbroker.cli", "storage", "format", "--ignore-formatted"]
+        command = [*tool, "-c", str(self.settings_file), "-t", cluster_id]
+        done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
