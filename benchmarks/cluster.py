@@ -2,7 +2,9 @@
 
 Rows of throughput and latency are beside Apache Kafka 4.4.0 (KRaft, 768 MiB of heap each), both clusters up at once and
 their rounds in turn; those of a controller are beside Apache Kafka 3.9.1, one cluster after the other on a ZooKeeper of
-its own. Printed as every round ends, and as a Markdown table at the end. See docs/benchmarks.md.
+its own. Rows of a member have one cluster, of Apache Kafka 4.4.0 with a controller and two brokers, and in it a kbroker
+and a third of Apache's, which lead or follow in turn; what these use is counted. Printed as every round ends, and as a
+Markdown table at the end. See docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.broker import describe_machine
 from benchmarks.harness.awake import cores_awake
 from benchmarks.harness.brokers import APACHES, OURS
-from benchmarks.harness.cluster_rows import FRESH, FULL, QUICK, STEADY, ClusterRow, FreshRow, SteadyRow
-from benchmarks.harness.clusters import Cluster, cluster
+from benchmarks.harness.cluster_rows import FRESH, FULL, MEMBERS, QUICK, STEADY, ClusterRow, FreshRow, SteadyRow
+from benchmarks.harness.clusters import Cluster, cluster, clusters, members
 from benchmarks.harness.crowds import raise_file_limit
 from benchmarks.harness.ending import run
 from benchmarks.harness.report import Finding, Outcome, as_markdown
@@ -29,6 +31,7 @@ from compat_tests import apache
 from compat_tests.apache import ZooKeeper
 
 Samples = dict[str, list[Measured]]
+MakeClusters = Callable[[Sequence[str], Path], AbstractContextManager[Sequence[Cluster]]]
 
 
 def main() -> int:
@@ -40,16 +43,21 @@ def main() -> int:
     if arguments.warm_rounds is not None:
         size = size._replace(warm_most=arguments.warm_rounds)
     kinds = [OURS] if arguments.alone else [OURS, APACHES]
-    wanted = {*arguments.rows} or {row.key for row in (*STEADY, *FRESH)}
-    needs_java = not arguments.alone or any(row.on_zookeeper and row.key in wanted for row in FRESH)
+    wanted = {*arguments.rows} or {row.key for row in (*STEADY, *MEMBERS, *FRESH)}
+    on_apaches = [row.key for row in MEMBERS] + [row.key for row in FRESH if row.on_zookeeper]
+    needs_java = not arguments.alone or not wanted.isdisjoint(on_apaches)
     if needs_java and (reason := apache.missing()):
-        print(f"no Apache Kafka and no ZooKeeper ({reason}): install them, or give --alone and --rows without control")
+        without = ", ".join(on_apaches)
+        print(
+            f"no Apache Kafka and no ZooKeeper ({reason}): install them, or give --alone and --rows without {without}"
+        )
         return 2
     raise_file_limit()
     print(describe_machine("quick" if arguments.quick else "full")["summary"], flush=True)
     with tempfile.TemporaryDirectory(prefix="kbroker-bench-", dir=arguments.folder) as folder:
         bench = Bench(kinds, Path(folder))
-        bench.steady([row(size) for row in STEADY if row.key in wanted])
+        bench.steady([row(size) for row in STEADY if row.key in wanted], clusters)
+        bench.steady([row(size) for row in MEMBERS if row.key in wanted], members)
         for row in FRESH:
             if row.key in wanted:
                 bench.fresh(row(size))
@@ -58,7 +66,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    keys = [row.key for row in (*STEADY, *FRESH)]
+    keys = [row.key for row in (*STEADY, *MEMBERS, *FRESH)]
     parser = argparse.ArgumentParser(prog="scripts/bench cluster", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", nargs="*", default=[], choices=keys, metavar="ROW", help=", ".join(keys))
     parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
@@ -77,12 +85,11 @@ class Bench:
         self._kinds, self._folder = kinds, folder
         self._unsettled: set[str] = set()  # rows whose warm-up was not enough
 
-    def steady(self, rows: Sequence[SteadyRow]) -> None:
-        """Rows whose rounds go to clusters that stay up, in turn."""
+    def steady(self, rows: Sequence[SteadyRow], make: MakeClusters) -> None:
+        """Rows whose rounds go to clusters that stay up, in turn. make: a cluster for each kind."""
         if not rows:
             return
-        with ExitStack() as stack:
-            running = [stack.enter_context(cluster(kind, self._folder / kind)) for kind in self._kinds]
+        with make(self._kinds, self._folder) as running:
             for row in rows:
                 self._guarded(row, lambda row=row: self._rounds(row, running))  # type: ignore[misc]
 

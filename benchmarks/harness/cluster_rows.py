@@ -1,7 +1,8 @@
 """The rows of `scripts/bench cluster`: what is asked of three brokers, what is measured, what is allowed.
 
-Run by `benchmarks/cluster.py`. A `SteadyRow` gets rounds in turn on clusters that stay up; a `FreshRow` makes clusters
-of its own, for it kills brokers or fills them. A row knows one cluster at a time and compares nothing.
+Run by `benchmarks/cluster.py`. A `SteadyRow` gets rounds in turn on clusters that stay up, or at the members of one; a
+`FreshRow` makes clusters of its own, for it kills brokers or fills them. A row knows one cluster at a time and compares
+nothing.
 """
 
 from __future__ import annotations
@@ -108,11 +109,15 @@ class Produce(SteadyRow):
     def begin(self, cluster: Cluster) -> None:
         topic = f"bench-{self.key}"
         with cluster.controller() as connection:
-            create_topics(connection, [topic], COUNT, configs=KEEP, replicas=3)
+            create_topics(connection, [topic], COUNT, configs=KEEP, replicas=3, placed=self.placed(cluster))
         cluster.await_in_sync([topic])
         count = BATCH_BYTES // 1010
         self._batch_bytes = count * 1000
         self.streams[cluster.kind] = open_streams(cluster, topic, 1000, count, self.acks, idempotent=self.is_idempotent)
+
+    def placed(self, cluster: Cluster) -> Sequence[Sequence[int]]:
+        """The brokers of each partition, the leader first; () lets the controller choose."""
+        return ()
 
     def measure(self, cluster: Cluster) -> Measured:
         batches = self.size.bytes_1k // self._batch_bytes
@@ -125,6 +130,37 @@ class Produce(SteadyRow):
         for each in self.streams.pop(cluster.kind, []):
             each.connection.close()
         super().end(cluster)
+
+
+class MemberLeads(Produce):
+    """The same to one broker beside two of Apache's in a quorum's cluster, which follow it; what it uses is counted."""
+
+    key = "member-leads"
+    title = "produce, 1 KB, acks=all, idempotent, in a quorum's cluster: it leads, two of Apache's follow"
+    metrics = (
+        Metric("rate", "throughput", "MB/s", more_is_better=True, shows_value=False),
+        Metric("cpu", "CPU per GB, the leader", "s", 0.4),
+    )
+
+    def placed(self, cluster: Cluster) -> Sequence[Sequence[int]]:
+        """It leads all."""
+        return [[max(cluster.members), 1, 2]] * COUNT
+
+
+class MemberFollows(Produce):
+    """The same to two of Apache's brokers, which a third one follows."""
+
+    key = "member-follows"
+    title = "produce, 1 KB, acks=all, idempotent, in a quorum's cluster: two of Apache's lead, it follows"
+    metrics = (
+        Metric("rate", "throughput", "MB/s", more_is_better=True, shows_value=False),
+        Metric("cpu", "CPU per GB, the follower", "s", 0.4),
+    )
+
+    def placed(self, cluster: Cluster) -> Sequence[Sequence[int]]:
+        """It leads none."""
+        member = max(cluster.members)
+        return [[1, 2, member], [2, 1, member], [1, 2, member]]
 
 
 class KeepingUp(Produce):
@@ -309,4 +345,6 @@ def controller_of(client: KazooClient) -> int | None:
 
 
 STEADY: tuple[type[SteadyRow], ...] = (Produce, KeepingUp, Small)
+MEMBERS: tuple[type[SteadyRow], ...] = (MemberLeads, MemberFollows)
+"""On one cluster of a quorum, with a member of each kind."""
 FRESH: tuple[type[FreshRow], ...] = (Leaderless, Control, Memory)

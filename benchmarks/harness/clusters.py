@@ -4,6 +4,9 @@ Used by `cluster_rows.py`. Ours are coordinated by a dev-cluster's metadata serv
 compares with Apache Kafka 3.9.1 on it; Apache's 4.4.0 by themselves (KRaft), each node broker and controller at once.
 What a cluster used is the sum over its brokers; what keeps the metadata is no broker and not counted, but for
 KRaft, where it is the brokers' own work. Data directories lie side by side, and are gone at the end.
+
+Or one cluster has a member of each kind (`members`), beside two of Apache's brokers and on a controller of Apache's, so
+that what a member costs is compared where all else is the same.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.harness.brokers import APACHE_JVM, APACHES, HOST, OURS, RELEASE, ROOT, Broker, Kbroker
 from benchmarks.harness.wire import TIMEOUT_S, Connection, LoadError
-from compat_tests.apache import KraftBroker, ZooKeeper, ZooKeeperBroker, free_port
+from compat_tests.apache import KraftBroker, Quorum, QuorumBroker, ZooKeeper, ZooKeeperBroker, free_port
 from kbroker.log.checkpoints import format_uuid
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -97,6 +100,38 @@ class Cluster:
                     until(lambda: all_in_sync(partitions(connection, topic)), f"{topic} is in sync")  # noqa: B023
 
 
+class Membership(Cluster):
+    """Two of Apache's brokers, 1 and 2, and one more beside them; what that uses is counted."""
+
+    def __init__(self, kind: str, beside: Mapping[int, Broker], number: int, member: Broker) -> None:
+        self.kind = kind
+        self.members = {**beside, number: member}
+        self._member = member
+
+    def cpu_s(self) -> float:
+        """Processor seconds so far of the one more."""
+        return self._member.cpu_s()
+
+    def controller(self) -> Connection:
+        """To any broker: it passes on what a controller has to do."""
+        return self.connect()
+
+
+class QuorumKbroker(Kbroker):
+    """A kbroker whose directories are formatted for a quorum's cluster."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str], cluster_id: str) -> None:
+        super().__init__(folder, settings)
+        self._cluster_id = cluster_id
+
+    def command(self) -> list[str]:
+        """As Kbroker's; a new data directory is formatted first."""
+        command = super().command()
+        tool = [sys.executable, "-m", "kbroker.cli", "storage", "format", "--ignore-formatted"]
+        subprocess.run([*tool, "-c", command[-1], "-t", self._cluster_id], check=True, capture_output=True, cwd=ROOT)
+        return command
+
+
 def seen(connection: Connection, topics: Sequence[str]) -> MetadataResponse:
     """What a broker knows of these topics, and of the brokers."""
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics])
@@ -152,6 +187,58 @@ def cluster(
         made = Cluster(kind, members)
         made.await_brokers()
         yield made
+
+
+@contextmanager
+def clusters(kinds: Sequence[str], folder: Path) -> Iterator[list[Cluster]]:
+    """A cluster of each kind, all of them up at once."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(cluster(kind, folder / kind)) for kind in kinds]
+
+
+@contextmanager
+def members(kinds: Sequence[str], folder: Path) -> Iterator[list[Cluster]]:
+    """One cluster on a controller of Apache Kafka 4.4.0: its brokers 1 and 2, and one of each kind from 3 on."""
+    place = folder / "members"
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        quorum = Quorum(RELEASE, place)
+        for controller in quorum.controllers.values():
+            stack.enter_context(controller)
+        beside = {number: _apache_in(quorum, place, number) for number in (1, 2)}
+        added = dict(enumerate(kinds, len(beside) + 1))
+        brokers = {
+            number: _kbroker_in(quorum, place, number) if kind == OURS else _apache_in(quorum, place, number)
+            for number, kind in added.items()
+        }
+        together = Cluster(APACHES, [*beside.values(), *brokers.values()])
+        for each in together.members.values():
+            stack.callback(each.kill)
+            each.launch()
+        together.await_brokers()
+        yield [Membership(kind, beside, number, brokers[number]) for number, kind in added.items()]
+
+
+def _apache_in(quorum: Quorum, folder: Path, number: int) -> Broker:
+    def command(member: ApacheMember) -> list[str]:
+        made = QuorumBroker(
+            quorum, member.folder, number, settings=member.settings, heap=HEAP, jvm=JVM, port=member.port
+        )
+        made.format()
+        return made.command
+
+    return ApacheMember(folder / f"broker{number}", SETTINGS, command)
+
+
+def _kbroker_in(quorum: Quorum, folder: Path, number: int) -> Broker:
+    of_quorum = {
+        "process.roles": "broker",
+        "broker.id": str(number),
+        "node.id": str(number),
+        "controller.quorum.bootstrap.servers": quorum.servers,
+        "controller.listener.names": "CONTROLLER",
+    }
+    return QuorumKbroker(folder / f"broker{number}", SETTINGS | of_quorum, quorum.cluster_id)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.messages.topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -245,13 +246,24 @@ def create_topics(
     configs: Sequence[str] = (),
     replicas: int = 1,
     patience_s: float = TIMEOUT_S,
+    placed: Sequence[Sequence[int]] = (),
 ) -> None:
-    """Make topics and wait until every partition has a leader. configs: `name=value`. One that exists stays."""
+    """Make topics and wait until every partition has a leader. One that exists stays.
+
+    configs: `name=value`. placed: the brokers of each partition, the leader first; without it the controller chooses.
+    """
     connection.wait(patience_s + 10)  # the broker gives up first, and says so
     settings = [CreatableTopicConfig(name=name, value=value) for name, value in (each.split("=") for each in configs)]
+    assignments = [
+        CreatableReplicaAssignment(partition_index=index, broker_ids=list(some)) for index, some in enumerate(placed)
+    ]
     topics = [
         CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=list(settings)
+            name=name,
+            num_partitions=-1 if placed else partitions,
+            replication_factor=-1 if placed else replicas,
+            assignments=list(assignments),
+            configs=list(settings),
         )
         for name in names
     ]
