@@ -927,6 +927,9 @@ class BrokerConfig(Settings):
     controller_listener_names: List = setting(
         (), doc="Listeners of the quorum's controllers: the first is spoken to. In listeners they are left out."
     )
+    sasl_mechanism_controller_protocol: String = setting(
+        "GSSAPI", doc="How this broker logs in to the quorum's controllers, where their listener speaks SASL."
+    )
     controller_quorum_voters: List = setting((), doc="Controllers with a vote: id@host:port, comma-separated.")
     controller_quorum_bootstrap_servers: List = setting(
         (), doc="Controllers that are asked who leads the quorum: host:port, comma-separated."

@@ -120,7 +120,7 @@ FIXED = frozenset((
     "sasl.client.callback.handler.class",
     "sasl.login.callback.handler.class", "sasl.login.class", "sasl.login.connect.timeout.ms",
     "sasl.login.read.timeout.ms", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
-    "sasl.mechanism.controller.protocol", "sasl.oauthbearer.token.endpoint.url", "security.providers",
+    "sasl.oauthbearer.token.endpoint.url", "security.providers",
     "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
     "zookeeper.metadata.migration.enable",
 ))  # fmt: skip

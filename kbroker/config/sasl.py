@@ -149,10 +149,14 @@ class PeerLogin(NamedTuple):
 def peer_login(layers: BrokerLayers, listener: str) -> PeerLogin:
     """How a broker logs in at a listener of others that has this name. Raises: ConfigError."""
     of_listener = resolve_listener(layers, listener)
-    config, mechanism = of_listener.config, of_listener.config.sasl_mechanism_inter_broker_protocol
+    config = of_listener.config
+    if listener.upper() in map(str.upper, config.controller_listener_names):
+        asked_by, mechanism = "sasl.mechanism.controller.protocol", config.sasl_mechanism_controller_protocol
+    else:
+        asked_by, mechanism = "sasl.mechanism.inter.broker.protocol", config.sasl_mechanism_inter_broker_protocol
     if mechanism not in SERVED_MECHANISMS:
         allowed = f"{', '.join(SERVED_MECHANISMS)}, for listener {listener}"
-        raise ConfigError([f"sasl.mechanism.inter.broker.protocol={mechanism}: allowed: {allowed}"])
+        raise ConfigError([f"{asked_by}={mechanism}: allowed: {allowed}"])
     prefix = f"{listener_prefix(listener)}{mechanism.lower()}."
     texts = {key.removeprefix(prefix): given.text for key, given in layers.static.items() if key.startswith(prefix)}
     if mechanism == OAUTHBEARER:
@@ -163,7 +167,7 @@ def peer_login(layers: BrokerLayers, listener: str) -> PeerLogin:
     module = module_of(f"{prefix}sasl.jaas.config", texts.get("sasl.jaas.config") or config.sasl_jaas_config)
     options = {} if module is None else module.options
     if mechanism == GSSAPI:
-        _check_kerberos(of_listener, f"{prefix}sasl.jaas.config", module, "sasl.mechanism.inter.broker.protocol")
+        _check_kerberos(of_listener, f"{prefix}sasl.jaas.config", module, asked_by)
         service = options["principal"].partition("@")[0].partition("/")[0]
         return PeerLogin(mechanism, options["principal"], keytab=options["keyTab"], service=service)
     if not options.get("username") or "password" not in options:

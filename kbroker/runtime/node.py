@@ -166,6 +166,9 @@ class Node:
         self.listeners = resolve_listeners(self.config)
         self._limits_of_listeners = limits_of_listeners(self.layers, self.listeners)
         self._sasl = [each.name for each in self.listeners.bound if each.protocol.startswith("SASL_")]
+        quorum = self._quorum
+        self._of_controllers = "" if quorum is None else SECURITY_PROTOCOLS[quorum.security_protocol]
+        self._logs_in = bool(self._sasl) or self._of_controllers.startswith("SASL_")
         self._check_logins(self.layers)
         self._check_assignors()
         self.paths = [_full(path) for path in self.config.log_dirs or [self.config.log_dir] if path]
@@ -189,11 +192,12 @@ class Node:
 
     def _load_tls(self) -> Tls | None:
         """Raises: ConfigError."""
-        if not any(each.protocol.endswith("SSL") for each in self.listeners.bound):
+        dialled = [self._quorum.listener] if self._quorum and self._of_controllers.endswith("SSL") else []
+        if not dialled and not any(each.protocol.endswith("SSL") for each in self.listeners.bound):
             return None
         from kbroker.runtime.tls import Tls  # who speaks plain text loads no OpenSSL
 
-        return Tls(self.layers, self.listeners, in_cluster=self._is_in_cluster)
+        return Tls(self.layers, self.listeners, in_cluster=self._is_in_cluster, dialled=dialled)
 
     def _faults(self, layers: BrokerLayers) -> list[str]:
         """Why changed settings cannot be used for TLS, or for logins, a line each."""
@@ -205,7 +209,9 @@ class Node:
         return lines
 
     def _check_logins(self, layers: BrokerLayers) -> None:
-        """Raises: ConfigError for a listener whose clients, or other brokers, cannot log in."""
+        """Raises: ConfigError for a listener whose clients, or other brokers, cannot log in; or this broker at the
+        controllers'.
+        """
         if self._sasl:
             from kbroker.config.sasl import peer_login, sasl_config  # most brokers have no such listener
 
@@ -216,6 +222,10 @@ class Node:
                 if mechanism not in enabled[name]:
                     allowed = f"one of sasl.enabled.mechanisms of listener {name} ({', '.join(enabled[name])})"
                     raise ConfigError([f"sasl.mechanism.inter.broker.protocol={mechanism}: allowed: {allowed}"])
+        if self._quorum is not None and self._of_controllers.startswith("SASL_"):
+            from kbroker.config.sasl import peer_login
+
+            peer_login(layers, self._quorum.listener)
 
     def _check_assignors(self) -> None:
         """Raises: ConfigError for an assignor of consumer groups that is not there, or cannot be used."""
@@ -280,7 +290,7 @@ class Node:
 
     def _open(self, given_up: Callable[[], object]) -> bool:
         configs = Configs(self.layers)
-        if self._tls is not None or self._sasl:
+        if self._tls is not None or self._logs_in:
             configs.verify = self._faults
         introduction = self._meet_ensemble(given_up) if self.config.zookeeper_connect else None
         try:
@@ -621,7 +631,7 @@ class Node:
             peers = self._peers = SocketPeers(name, loop, clock, self._name_pool, deliver, most_bytes)
             if self._tls is not None:
                 peers.transports[SECURITY_PROTOCOLS.index("SSL")] = self._tls.connect
-            if self._sasl:
+            if self._logs_in:
                 from kbroker.runtime.peer_logins import PeerLogins
 
                 peers.logins = PeerLogins(lambda: configs.layers, host.random)

@@ -7,6 +7,9 @@ new ones get the new. What cannot be used is refused in one line that names the 
 Secrets are given to OpenSSL by a file, for it takes no other: on Linux one in memory, so that no disk has it;
 elsewhere a temporary one, which only this user can read.
 
+A listener that others alone have (a quorum's controllers') is connected to with the settings of its name; there a
+certificate of one's own is needed only where the others want to see one.
+
 Source: SslFactory, DefaultSslEngineFactory and SslPrincipalMapper of Apache Kafka 3.9 by behaviour. Unlike there, a
 listener without a certificate is refused at the start; a changed ssl.client.auth, ssl.enabled.protocols or
 ssl.cipher.suites of a listener counts at once; and a broker that is alone need not trust itself.
@@ -17,7 +20,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -59,18 +62,23 @@ _Stamp = tuple[int, int, int] | None
 
 
 class ListenerTls:
-    """One listener's, as loaded. named: its settings. own: its certificate. stamps: its files as they were then."""
+    """One listener's, as loaded. named: its settings. stamps: its files as they were then.
 
-    def __init__(self, named: ListenerConfig, protocol: str) -> None:
-        """Raises: ConfigError, one line that names a setting."""
+    own: the certificate that is shown; None where there need not be one.
+    """
+
+    def __init__(self, named: ListenerConfig, protocol: str, *, accepts: bool = True) -> None:
+        """accepts: whether clients connect to it; else it is others' alone. Raises: ConfigError, one line that names a
+        setting.
+        """
         self.named = named
         self._protocol = protocol
         self.stamps = stamps_of(named.config)
         try:
-            self._keys = _keys(named.config)
+            self._keys = _keys(named.config) if accepts or _has_keys(named.config) else ()
             self._trusted = _trusted(named.config)
             self.rules = _rules(named.config)
-            self.own = _certificate(self._keys[0])
+            self.own = _certificate(self._keys[0]) if self._keys else None
             self.server = self._server_context()
         except StoreError as error:
             raise ConfigError([f"{named.named(error.setting)}: {error.why}"]) from None
@@ -136,7 +144,7 @@ class ListenerTls:
             except ssl.SSLError as error:
                 why = why_no_tls(error)
                 break
-        if not why:
+        if not why or self.own is None:
             return ""
         return (
             f"{self.named.named(_trust_setting(self.named.config))}: brokers with these settings do not take each "
@@ -156,12 +164,16 @@ class ListenerTls:
 
 
 class Tls:
-    """That of all listeners. by_kernel: whether the kernel has a part in it. Raises: ConfigError."""
+    """That of all listeners. by_kernel: whether the kernel has a part in it."""
 
     library = " ".join(ssl.OPENSSL_VERSION.split()[:2])  # without its date
 
-    def __init__(self, layers: BrokerLayers, listeners: Listeners, *, in_cluster: bool) -> None:
-        """in_cluster: whether there are other brokers, which have what this one has."""
+    def __init__(
+        self, layers: BrokerLayers, listeners: Listeners, *, in_cluster: bool, dialled: Collection[str] = ()
+    ) -> None:
+        """in_cluster: whether there are other brokers, which have what this one has. dialled: names of listeners that
+        others alone have. Raises: ConfigError.
+        """
         self._layers = layers
         self._protocols = {each.name: each.protocol for each in listeners.bound if each.protocol.endswith("SSL")}
         self._among_brokers = {listeners.inter_broker, listeners.control_plane} if in_cluster else set()
@@ -170,7 +182,7 @@ class Tls:
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.by_kernel = resolve_broker(layers).kbroker_tls_kernel and _has_kernel()
         faults: list[str] = []
-        for name in self._protocols:
+        for name in (*self._protocols, *dialled):
             try:
                 self._loaded[name] = self._load(layers, name)
             except ConfigError as error:
@@ -181,8 +193,9 @@ class Tls:
             _warn_of_end(each)
 
     def _load(self, layers: BrokerLayers, name: str) -> ListenerTls:
-        made = ListenerTls(resolve_listener(layers, name), self._protocols.get(name, "SSL"))
-        if name in self._among_brokers and not _days_over(made.own) and (fault := made.trust_fault()):
+        accepts = name in self._protocols
+        made = ListenerTls(resolve_listener(layers, name), self._protocols.get(name, "SSL"), accepts=accepts)
+        if accepts and name in self._among_brokers and not _days_over(made.own) and (fault := made.trust_fault()):
             raise ConfigError([fault])
         return made
 
@@ -236,7 +249,8 @@ class Tls:
                 log.error("TLS of listener %s stays as it was: %s", name, "; ".join(outcome.lines))
                 continue
             self._loaded[name] = outcome
-            log.info("TLS of listener %s was loaded again: %s until %s", name, outcome.own.name, outcome.own.not_after)
+            shown = "no certificate" if outcome.own is None else f"{outcome.own.name} until {outcome.own.not_after}"
+            log.info("TLS of listener %s was loaded again: %s", name, shown)
             _warn_of_end(outcome)
 
     def _changed(self, layers: BrokerLayers) -> Iterator[tuple[str, ListenerTls | ConfigError]]:
@@ -294,7 +308,9 @@ def _replacement_faults(before: ListenerTls, after: ListenerTls) -> list[str]:
     """Source: CertificateEntries.ensureCompatible of Apache Kafka 3.9."""
     config, old, new = after.named.config, before.own, after.own
     setting = after.named.named(_key_setting(config))
-    lines = []
+    lines: list[str] = []
+    if old is None or new is None:
+        return lines
     if old.subject != new.subject and not config.ssl_allow_dn_changes:
         lines.append(
             f"{setting}: Keystore DistinguishedName does not match: existing={old.name}, new={new.name}; "
@@ -327,6 +343,11 @@ def _key_setting(config: BrokerConfig) -> str:
 
 def _trust_setting(config: BrokerConfig) -> str:
     return "ssl.truststore.location" if config.ssl_truststore_certificates is None else "ssl.truststore.certificates"
+
+
+def _has_keys(config: BrokerConfig) -> bool:
+    named = config.ssl_keystore_location, config.ssl_keystore_key, config.ssl_keystore_certificate_chain
+    return any(each is not None for each in named)
 
 
 def _keys(config: BrokerConfig) -> Sequence[KeyEntry]:
@@ -427,13 +448,15 @@ def _load(context: ssl.SSLContext, entry: KeyEntry, config: BrokerConfig) -> Non
 # -- the end of certificates
 
 
-def _days_over(own: Certificate) -> bool:
+def _days_over(own: Certificate | None) -> bool:
     """Whether it does not count now."""
-    return not own.not_before <= datetime.now(UTC) < own.not_after
+    return own is None or not own.not_before <= datetime.now(UTC) < own.not_after
 
 
 def _warn_of_end(tls: ListenerTls) -> None:
     own, now = tls.own, datetime.now(UTC)
+    if own is None:
+        return
     setting, days = tls.named.named(_key_setting(tls.named.config)), (own.not_after - now).days
     if now >= own.not_after:
         log.warning(

@@ -76,9 +76,26 @@ def test_a_listener_whose_clients_cannot_log_in_is_one_line(settings: dict[str, 
     assert "SECRET" not in said
 
 
+def test_controllers_are_logged_in_at_by_a_mechanism_of_their_own() -> None:
+    settings = {
+        "controller.listener.names": "CONTROLLER",
+        "sasl.mechanism.controller.protocol": "SCRAM-SHA-256",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.controller.scram-sha-256.sasl.jaas.config": 'x.M required username="one" password="SECRET";',
+        "listener.name.a.plain.sasl.jaas.config": 'x.M required username="two" password="SECRET";',
+    }
+    layers = BrokerLayers(static={key: Given(text, "test") for key, text in settings.items()})
+    logins = [peer_login(layers, name) for name in ("CONTROLLER", "A")]
+    assert [(each.mechanism, each.user) for each in logins] == [("SCRAM-SHA-256", "one"), ("PLAIN", "two")]
+
+
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
+        (
+            {"controller__listener__names": "a", "sasl__mechanism__controller__protocol": "X"},
+            "sasl.mechanism.controller.protocol=X: allowed: PLAIN",
+        ),
         ({"sasl__mechanism__inter__broker__protocol": "X"}, "sasl.mechanism.inter.broker.protocol=X: allowed: PLAIN"),
         ({}, f"{OF}gssapi.sasl.jaas.config: allowed: com.sun.security.auth.module.Krb5LoginModule"),
         ({"sasl__mechanism__inter__broker__protocol": "PLAIN"}, f"{OF}plain.sasl.jaas.config: allowed: a login module"),

@@ -269,3 +269,30 @@ def hello(tls: Tls, own: ssl.SSLContext, known: ssl.SSLSession | None = None) ->
         client.close()
         server.close()
     return str(session.principal), made[0]
+
+
+def test_a_listener_of_others_alone_needs_a_certificate_only_where_they_want_one(authority: Authority) -> None:
+    trust = {"listener_name_controller_ssl_truststore_location": str(authority.trust), "ssl_truststore_type": "PEM"}
+    given = layers(listeners="PLAINTEXT://127.0.0.1:0", ssl_keystore_type="PEM", **trust)
+    listeners = resolve_listeners(resolve_broker(given))
+    made = Tls(given, listeners, in_cluster=True, dialled=["CONTROLLER"])
+    assert made._loaded["CONTROLLER"].own is None
+    made.warn_of_ends()
+    made.reload(given)
+    with_key = layers(
+        listeners="PLAINTEXT://127.0.0.1:0",
+        ssl_keystore_type="PEM",
+        listener_name_controller_ssl_keystore_location=str(authority.broker),
+        **trust,
+    )
+    made.reload(with_key)
+    assert made._loaded["CONTROLLER"].own is not None
+
+
+def test_a_trust_store_for_others_that_cannot_be_read_is_one_line() -> None:
+    given = layers(listeners="PLAINTEXT://127.0.0.1:0", ssl_truststore_location="/no/such")
+    with pytest.raises(ConfigError) as caught:
+        Tls(given, resolve_listeners(resolve_broker(given)), in_cluster=True, dialled=["CONTROLLER"])
+    assert caught.value.lines == [
+        "ssl.truststore.location: /no/such: No such file or directory; allowed: a file that the broker can read"
+    ]
