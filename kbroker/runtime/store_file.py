@@ -7,6 +7,7 @@ have no topics, say nothing, and treat what it finds as left over.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from kbroker.log.checkpoints import read_text
 from kbroker.log.errors import CorruptFileError
@@ -24,7 +25,7 @@ class StoreMissingError(Exception):
 def find_store(disk: Disk, paths: Sequence[str]) -> str:
     """The path of the file, which is to be made in the first directory if all of them are new. paths: log.dirs.
 
-    Directories that cannot be looked at are passed by. Raises: StoreMissingError.
+    Directories that cannot be looked at are passed by, unless it may be there. Raises: StoreMissingError.
     """
     found = [path for path in paths if _has_store(disk, path)]
     if len(found) > 1:
@@ -33,6 +34,9 @@ def find_store(disk: Disk, paths: Sequence[str]) -> str:
         )
     if found:
         return f"{found[0]}/{STORE_FILE}"
+    hidden = next((path for path in paths if not _can_be_read(disk, path)), None)
+    if hidden is not None and any(_is_in_use(disk, path) for path in paths):
+        raise StoreMissingError(f"{hidden}: cannot be read, and no other log directory has a {STORE_FILE}")
     rebuild = f"kbroker metadata rebuild {' '.join(paths)}"
     for path in paths:
         names = _folders(disk, path)
@@ -60,6 +64,22 @@ def _sizes(disk: Disk, path: str) -> list[int | None]:
     except OSError:
         return [None, None]
     return [None if entry is None else entry.size for entry in entries]
+
+
+def _can_be_read(disk: Disk, path: str) -> bool:
+    """Whether it is known what is in there; of one that is missing it is."""
+    try:
+        entry = disk.stat(path)
+        return entry is None or (entry.is_dir and disk.list(path) is not None)
+    except OSError:
+        return False
+
+
+def _is_in_use(disk: Disk, path: str) -> bool:
+    """Whether a broker has had this directory."""
+    with suppress(OSError):
+        return disk.stat(f"{path}/{META_PROPERTIES}") is not None
+    return False
 
 
 def _folders(disk: Disk, path: str) -> list[str]:

@@ -82,6 +82,27 @@ def test_two_of_them_are_refused(tmp_path: Path) -> None:
     )
 
 
+def unmounted(path: Path) -> None:
+    path.symlink_to(path.parent / "not mounted")
+
+
+def a_file(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("other", [unmounted, a_file])
+@pytest.mark.parametrize("is_used", [False, True])
+def test_where_a_directory_cannot_be_read_it_may_be_there(
+    tmp_path: Path, other: Callable[[Path], None], is_used: bool
+) -> None:
+    (tmp_path / "a").mkdir()
+    if is_used:
+        (tmp_path / "a" / "meta.properties").write_text("version=0\n")
+    other(tmp_path / "b")
+    said = f"{tmp_path}/b: cannot be read, and no other log directory has a metadata.db"
+    assert refusal(tmp_path / "a", tmp_path / "b") == (said if is_used else "")
+
+
 @pytest.mark.parametrize("content", [None, b""])
 def test_partitions_without_it_are_refused_with_the_way_back(folder: Path, content: bytes | None) -> None:
     if content is not None:
