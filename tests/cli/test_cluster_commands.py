@@ -426,7 +426,9 @@ def test_every_change_is_said_as_json_if_asked(ask: Ask, tmp_path: Path) -> None
 # ---- reassign
 
 
-def test_a_plan_is_generated_from_what_there_is(ask: Ask, tmp_path: Path) -> None:
+def test_a_plan_is_generated_from_what_there_is(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = {"brokers": [{"broker_id": each} for each in (1, 7, 8)]}
+    monkeypatch.setattr(KafkaAdminClient, "describe_cluster", lambda _: brokers)
     ask("topics", "--create", "--topic", "move", "--partitions", "2")
     file = tmp_path / "topics.json"
     file.write_text('{"version":1,"topics":[{"topic":"move"}]}')
@@ -539,7 +541,7 @@ def test_a_log_directory_that_has_failed_is_in_the_json_too(ask: Ask, monkeypatc
     sound = {"log_dir": "/a", "error_code": 0, "topics": [{"name": "t", "partitions": [part]}]}
     failed = {"log_dir": "/b", "error_code": 56, "topics": []}
     told = [{"broker": 1, "log_dirs": [sound, failed]}]
-    monkeypatch.setattr(KafkaAdminClient, "describe_log_dirs", lambda _: told)
+    monkeypatch.setattr("kbroker.cli.cluster.described_log_dirs", lambda _: told)
     first, second = rows(ask("cluster", "--log-dirs", "--json")[1])
     assert (first["log_dir"], first["topic"]) == ("/a", "t")
     assert (second["log_dir"], second["state"]) == ("/b", "KAFKA_STORAGE_ERROR")

@@ -39,7 +39,7 @@ LINES = dict(sorted(documented()))
 
 def words_of(line: str) -> list[str]:
     """The words of a command, up to where its output is sent elsewhere."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+    lexer = shlex.shlex(re.sub(r"\d>", ">", line), posix=True, punctuation_chars="|&;<>")
     lexer.whitespace_split = True
     words: list[str] = []
     for word in lexer:
