@@ -271,7 +271,7 @@ def _step(number: int, seconds: float, counts: Sequence[Count], behind: Mapping[
 
 def laid_out(records: DataFrame) -> DataFrame:
     """Records with the date (UTC) of their timestamp, null where Spark has none of the record's."""
-    return records.withColumn("date", f.date_format("timestamp", "yyyy-MM-dd"))
+    return records.withColumn("date", f.to_date("timestamp"))
 
 
 # ---- what an archive is

@@ -28,6 +28,7 @@ from kbroker.pipeline.counts import RECORDS, Counts
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.manifests import MANIFEST, Batch
 from kbroker.pipeline.registry import columns_of
+from kbroker.pipeline.session import setting
 from kbroker.pipeline.storage import Storage, files_as_they_are
 from kbroker.pipeline.values import REGISTRY
 
@@ -39,6 +40,9 @@ COLUMNS = (
 )
 FILE_BYTES = 128 << 20
 """What compaction makes files of."""
+OPEN_FILES = 4
+"""How many files a task writes at a time. Of a partition's records in order, that is as many days as meet in one place;
+Spark sorts the rows of a task that needs more."""
 _LOG = "_spark_metadata"
 """Where Spark's sink keeps its list."""
 
@@ -82,9 +86,9 @@ class Files:
         parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat()
         sinks = jvm.org.apache.spark.sql.execution.streaming.sinks
         none = jvm.PythonUtils.toScalaMap({})
-        sinks.FileStreamSink(self._spark._jsparkSession, store.path(base), parquet, columns, none).addBatch(
-            0, rows._jdf
-        )
+        sink = sinks.FileStreamSink(self._spark._jsparkSession, store.path(base), parquet, columns, none)
+        with setting(self._spark, "spark.sql.maxConcurrentOutputFileWriters", str(OPEN_FILES)):
+            sink.addBatch(0, rows._jdf)
         listed = store.read_text(f"{log}/0").splitlines()[1:]
         files = [store.name(unquote(json.loads(line)["path"])) for line in listed]
         store.delete(log)

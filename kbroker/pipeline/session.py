@@ -106,6 +106,17 @@ def stop(spark: SparkSession, *, done: bool) -> None:
         Path(log).unlink(missing_ok=True)
 
 
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """A setting of the session's has this value meanwhile, and what it had afterwards."""
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
+
+
 def _last_words(log: str) -> str:
     """The last line, but for those of a trace, which say where in Spark and not what."""
     lines = [line for line in log.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]

@@ -269,8 +269,6 @@ class Tables:
             decoded = [name for name in rows.columns if kind == QUARANTINE and name.startswith(("key_", "value_"))]
             date = () if isinstance(table, Delta) else ("date",)
             some = seen.where(f.col("reason").isNull() == (kind == RECORDS))
-            if isinstance(table, Delta):
-                some = some.withColumn("date", f.col("date").cast("date"))
             table.append(some.drop("place", *apart, *decoded, *date), batch.number)
         return counts.of_written(observation), []
 
