@@ -28,7 +28,7 @@ from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.files import Files
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.lease import Lease
-from kbroker.pipeline.manifests import ARCHIVE, MANIFEST, PARQUET, Batch, Count, described, form_of
+from kbroker.pipeline.manifests import ARCHIVE, PARQUET, Batch, Count, described, form_of
 from kbroker.pipeline.progress import FREE, Pace, Step
 from kbroker.pipeline.registry import Following, Registry
 from kbroker.pipeline.storage import Storage
@@ -146,8 +146,10 @@ class _Job:
         self._told, self._held = known, held
         self._sink = _begun(store, held, known, self._known, self._began or self.typed, decoded.values)
         self._cut = self._sink.recover(may_live=held.follows_a_dead_one)
-        self.first = self._number = manifests.next_number(store)
-        self.read, self._goal = manifests.progress(store), ends if until_now else None
+        self._number, self.read = manifests.progress(store)
+        self._goal = ends if until_now else None
+        self.batches, self.files = 0, 0
+        self.added: dict[str, dict[str, int]] = {}
         self._asked = time.monotonic()
 
     def batch(self) -> Step | None:
@@ -165,7 +167,7 @@ class _Job:
         self._look_at_schemas()
         try:
             batch = Batch(self._number, spans, self.read.behind(spans))
-            counts = write_batch(self._store, self._sink, self._rows, batch, self._held.check)
+            counts, files = write_batch(self._store, self._sink, self._rows, batch, self._held.check)
         except Exception as error:
             if self._follow and self._follow.learns(error, partial(self._taken, spans)):
                 self._sink.recover()  # nothing of it is there: it is decided again, by schemas that are known now
@@ -175,7 +177,16 @@ class _Job:
             self._cut = self._sink.recover()
             return self.batch()
         self._cut, self.read, self._number = None, self.read.behind(spans), self._number + 1
+        self._add(counts, files)
         return _step(self._number - 1, time.monotonic() - self._asked, counts, ahead.left(self.read, ends))
+
+    def _add(self, counts: Sequence[Count], files: int) -> None:
+        """To what this run has added."""
+        self.batches, self.files = self.batches + 1, self.files + files
+        for each in counts:
+            entry = self.added.setdefault(each.topic, {"records": 0, "quarantined": 0})
+            entry["records"] += each.records
+            entry["quarantined"] += each.records if each.kind == QUARANTINE else 0
 
     def wait(self, *, found: bool) -> None:
         """Until the next batch is due."""
@@ -232,8 +243,9 @@ def write_batch(
     rows_of: Callable[[Spans], DataFrame],
     batch: Batch,
     check: Callable[[], None],
-) -> list[Count]:
-    """Add a batch to the archive, whole or not at all: the one place where rows are written. How many there are.
+) -> tuple[list[Count], int]:
+    """Add a batch to the archive, whole or not at all: the one place where rows are written. How many there are, and in
+    how many files of plain Parquet.
 
     rows_of: what is read of spans. Where something is to be set apart, that partition is read a second time. check:
     raises where another job has taken the archive over.
@@ -254,7 +266,7 @@ def write_batch(
     told = [Count(*key, records) for key, records in counts.items()]
     check()
     manifests.close(store, batch, told, names)
-    return told
+    return told, len(names)
 
 
 def _step(number: int, seconds: float, counts: Sequence[Count], behind: Mapping[str, int]) -> Step:
@@ -366,7 +378,8 @@ def _begun(
     if described(store) != before:
         raise PipelineError(f"{store.root} was changed by another job meanwhile: start this one again")
     if isinstance(sink, Tables):
-        store.write_json(ARCHIVE, _described_with(known, typed))  # before the tables: they are this archive's
+        if (wanted := _described_with(known, typed)) != before:
+            store.write_json(ARCHIVE, wanted)  # before the tables: they are this archive's
         decodes = decoder(values, "{}")  # the columns of a registry's schemas come with the rows that have them
         column = f"{decodes.column} {typed.kind.simpleString() if typed else 'string'}" if decodes else ""
         sink.begin(column, known["partition_by"])
@@ -416,27 +429,17 @@ def expire(spark: SparkSession, folder: str, days: int) -> None:
 
 def _summary(store: Storage, job: _Job) -> Summary:
     """What this run has added, by topic."""
-    first, read, typed = job.first, job.read, job.typed
-    topics: dict[str, dict[str, Any]] = {}
-    added = [name for name in manifests.batches(store) if manifests.number_of(name) >= first]
-    count = 0
-    for name in added:
-        manifest = store.read_json(f"{MANIFEST}/{name}")
-        count += len(manifest["files"])
-        for each in manifest["records"]:
-            entry = topics.setdefault(each["topic"], {"records": 0, "quarantined": 0})
-            entry["records"] += each["records"]
-            entry["quarantined"] += each["records"] if each["kind"] == QUARANTINE else 0
+    topics, typed = job.added, job.typed
     for name, entry in topics.items():
-        if generation := read.topics[name].generation:
+        if generation := job.read.topics[name].generation:
             entry["generation"] = generation
     return {
         "job": "archive",
         "to": store.root,
         "records": sum(each["records"] for each in topics.values()),
         "quarantined": sum(each["quarantined"] for each in topics.values()),
-        **({"files": count} if count else {}),
-        "batches": len(added),
+        **({"files": job.files} if job.files else {}),
+        "batches": job.batches,
         **({"schema": typed.told} if typed else {}),
         **({"inferred_from": typed.sampled} if typed and typed.sampled else {}),
         "topics": topics,

@@ -113,7 +113,7 @@ def _newest(spark: SparkSession, sides: tuple[Source | str, Source | str], names
     for folder, other, back in ((sides[0], sides[1], False), (sides[1], sides[0], True)):
         if not _is_archive(folder) or isinstance(other, str):
             continue
-        read = manifests.progress(Storage(spark, folder))
+        _, read = manifests.progress(Storage(spark, folder))
         with Cluster(other.settings) as cluster:
             ids = cluster.ids(names if back else names.values())
         for left, right in names.items():

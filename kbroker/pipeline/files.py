@@ -124,7 +124,7 @@ class Files:
         """Put the small files of each topic and date together, in order of partition and offset; nothing else
         changes."""
         store, old = self._store, names(self._store)
-        number = manifests.next_number(store) - 1
+        number = manifests.progress(store)[0] - 1
         if number < 0:
             raise PipelineError(f"{store.root} has no batches yet")
         if not any("number" in each for each in manifests.counting(store)):

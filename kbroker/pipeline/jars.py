@@ -46,6 +46,8 @@ def settings(folder: str | None = None, packages: Sequence[str] = ()) -> dict[st
 def of_formats(names: str) -> dict[str, str]:
     """Spark's settings for the tables' formats, and file systems, whose jars are among these names."""
     found = dict(DELTA_SETTINGS) if "delta-spark" in names else {}
+    if "hadoop-aws" in names:  # no file is named as a folder is: nothing need be asked before one is made
+        found["spark.hadoop.fs.s3a.performance.flags"] = "create,mkdir"
     if "hadoop-gcp" in names:  # Hadoop knows it by no name of its own
         found["spark.hadoop.fs.gs.impl"] = "org.apache.hadoop.fs.gs.GoogleHadoopFileSystem"
         found["spark.hadoop.fs.AbstractFileSystem.gs.impl"] = "org.apache.hadoop.fs.gs.Gs"

@@ -69,15 +69,12 @@ def form_of(known: Mapping[str, Any]) -> str:
     return str(known.get("format", PARQUET))
 
 
-def next_number(store: Storage) -> int:
-    """The number that the next batch has."""
-    return max(map(number_of, batches(store)), default=-1) + 1
-
-
-def progress(store: Storage) -> Read:
-    """How far the topics have been read: the last batch's manifest says so."""
+def progress(store: Storage) -> tuple[int, Read]:
+    """The number that the next batch has, and how far the topics have been read: the last batch's manifest says so."""
     names = batches(store)
-    return Read.of(store.read_json(f"{MANIFEST}/{names[-1]}")) if names else Read({}, {})
+    if not names:
+        return 0, Read({}, {})
+    return number_of(names[-1]) + 1, Read.of(store.read_json(f"{MANIFEST}/{names[-1]}"))
 
 
 def batches(store: Storage) -> list[str]:
@@ -122,14 +119,14 @@ def close_compaction(store: Storage, through: int, files: Sequence[str]) -> None
 def fence(store: Storage, state: Manifest) -> None:
     """Keep a job that was taken for dead, and lives, from bringing files that are about to be removed: what it has open
     has its number taken by a compaction, or a batch, that changes nothing. Of plain Parquet."""
-    number = next_number(store)
+    number, read = progress(store)
     if "through" in state:
         now = [path for manifest in counting(store) for path in manifest["files"]]
         store.create_json(_compaction_name(state["through"]), {"through": state["through"], "files": now})
     else:
         begin(store, {"overtaken": number})  # until its files are removed; its batch is there, and says nothing of that
     # behind a compaction, too, or the next one would have its number
-    store.create_json(_batch_name(number), {"number": number, "files": [], "records": [], **progress(store).state()})
+    store.create_json(_batch_name(number), {"number": number, "files": [], "records": [], **read.state()})
 
 
 def _batch_name(number: int) -> str:

@@ -1,8 +1,9 @@
 """Tables of Iceberg's or Delta's format: an archive's records in two tables, those that are set apart in the second.
 
 Called by archive. Written by the formats' own connectors, whose transactions make a batch be there once: a commit bears
-the batch's number (Iceberg: in its snapshot's summary; Delta: as the transaction's txnAppId and txnVersion). A job that
-was cut off left a batch open in its manifests; the next one writes those of the two tables that do not have it.
+the batch's number, which a table takes once (Iceberg: the id under which a snapshot is staged and published; Delta: the
+transaction's txnAppId and txnVersion). A job that was cut off left a batch open in its manifests; the next one writes
+those of the two tables that do not have it.
 
 A table lies in the archive's folder, or in a catalog that the user's session knows.
 """
@@ -26,8 +27,12 @@ from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.manifests import DELTA, ICEBERG, Batch
 from kbroker.pipeline.storage import Storage
 
-_BATCH, _ARCHIVE = "kbroker.batch", "kbroker.archive"
+_STAGED, _PUBLISHED = "wap.id", "published-wap-id"
+"""Iceberg's, in a snapshot's summary: the id that it was staged under; and, where it was not staged on the table as it
+was when it was published, of the snapshot that was made of it."""
 DAY_MS = 86_400_000
+_TAKEN = "DuplicateWAPCommitException"
+"""What Iceberg raises where an id was published before."""
 _TRANSFORM = re.compile(r"(?:(years|months|days|hours)\((\w+)\)|(bucket|truncate)\((\d+), *(\w+)\)|(\w+))")
 
 
@@ -66,16 +71,23 @@ class Table(ABC):
     def fit(self, wanted: StructType) -> None:
         """Have the columns, and the fields of structs, that rows have which are to be written; those that are there
         stay, and may become wider."""
-        for change in _changes(self.frame().schema, wanted):
-            self._alter(change)
+        if any(_changes(self.frame().schema, wanted)):
+            self.refresh()
+            for change in _changes(self.frame().schema, wanted):
+                self._alter(change)
+
+    def refresh(self) -> None:
+        """Have it be seen as other processes left it: a catalog keeps what it has seen."""
+        self._spark.catalog.refreshTable(self.name)
 
     def _alter(self, change: str) -> None:
         self._sql(f"ALTER TABLE {self.name} {change}")
 
-    def append(self, rows: DataFrame, batch: int) -> None:
-        """Add a batch's rows, whole or not at all."""
+    def append(self, rows: DataFrame, batch: int) -> bool:
+        """Add a batch's rows, whole or not at all; not at all, too, if another job has brought this batch meanwhile.
+        Whether they were computed."""
         self.fit(rows.schema)
-        rows.writeTo(self.name).options(**self._committed_with(batch)).append()
+        return self._write(rows, batch)
 
     def _sql(self, text: str) -> Any:
         return self._spark.sql(text)
@@ -89,8 +101,9 @@ class Table(ABC):
         """Whether a batch was added."""
 
     @abstractmethod
-    def _committed_with(self, batch: int) -> Mapping[str, str]:
-        """What the writer is told for the commit to bear the batch's number."""
+    def _write(self, rows: DataFrame, batch: int) -> bool:
+        """Add rows of the table's columns by a commit that bears the batch's number, unless one bears it. Whether they
+        were computed."""
 
     @abstractmethod
     def compact(self) -> None:
@@ -111,28 +124,48 @@ class Iceberg(Table):
     form = ICEBERG
     partitions = ("topic", "days(timestamp)")
     # a task writes what it has read, wherever that goes: a shuffle by partition would have one write a day's records
-    _properties = "TBLPROPERTIES ('format-version'='2', 'write.distribution-mode'='none')"
+    _properties = "TBLPROPERTIES ('format-version'='2', 'write.distribution-mode'='none', 'write.wap.enabled'='true')"
 
     def exists(self) -> bool:
         """Whether it is there."""
         return bool(self._spark.catalog.tableExists(self.name))
 
-    def _committed_with(self, batch: int) -> Mapping[str, str]:
-        return {f"snapshot-property.{_BATCH}": str(batch), f"snapshot-property.{_ARCHIVE}": self._archive}
+    def _write(self, rows: DataFrame, batch: int) -> bool:
+        """Stage a snapshot and publish it, which Iceberg does with an id once."""
+        key, name = "spark.wap.id", self._id_of(batch)
+        self._spark.conf.set(key, name)
+        try:
+            rows.writeTo(self.name).append()
+        finally:
+            self._spark.conf.unset(key)
+        staged = self._sql(f"SELECT snapshot_id, committed_at, summary FROM {self.name}.snapshots")
+        newest = staged.where(f.col("summary")[_STAGED] == name).orderBy(f.desc("committed_at")).first()
+        try:
+            self._call("cherrypick_snapshot", f"snapshot_id => {newest['snapshot_id']}")
+        except Exception as error:
+            if _TAKEN not in str(error):
+                raise
+        return True
+
+    def _id_of(self, batch: int) -> str:
+        return f"{self._archive}-{batch}"
 
     def has(self, batch: Batch) -> bool:
         """By its snapshots; where that one may have expired, by the records: a batch is there whole."""
-        self._spark.catalog.refreshTable(self.name)  # a catalog may keep what it has seen before another process wrote
-        summary = f.col("summary")
-        told = (summary[_BATCH] == str(batch.number)) & (summary[_ARCHIVE] == self._archive)
-        if not self._sql(f"SELECT summary FROM {self.name}.snapshots").where(told).isEmpty():
+        self.refresh()
+        summary, name = f.col("summary"), self._id_of(batch.number)
+        told = (summary[_STAGED] == name) | (summary[_PUBLISHED] == name)
+        current = self._sql(f"SELECT snapshot_id FROM {self.name}.history WHERE is_current_ancestor")
+        if not self._sql(f"SELECT * FROM {self.name}.snapshots").join(current, "snapshot_id").where(told).isEmpty():
             return True
         rows = [(*place, *span, batch.read.topics[place[0]].generation) for place, span in batch.spans.items()]
         spans = self._spark.createDataFrame(
             rows, "topic string, partition int, first bigint, behind bigint, generation int"
         )
         mine = self.frame().where(f.col("topic").isin([*{topic for topic, _ in batch.spans}]))
-        found = mine.join(f.broadcast(spans), ["topic", "partition", "generation"])
+        first, behind = min(each.start for each in batch.spans.values()), max(each.end for each in batch.spans.values())
+        near = mine.where(f"offset >= {first} AND offset < {behind}")  # by files' own bounds: others are not read
+        found = near.join(f.broadcast(spans), ["topic", "partition", "generation"])
         return not found.where("offset >= first AND offset < behind").isEmpty()
 
     def compact(self) -> None:
@@ -179,6 +212,9 @@ class Delta(Table):
         """Whether it is there."""
         return bool(self._log().tableExists() if self._path else self._spark.catalog.tableExists(self.name))
 
+    def refresh(self) -> None:
+        """It is always looked at."""
+
     def _log(self) -> Any:
         """Delta's own log of the table."""
         path = self._path or self._sql(f"DESCRIBE DETAIL {self.name}").first()["location"]
@@ -190,15 +226,22 @@ class Delta(Table):
             self._sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
         super()._alter(change)
 
-    def _committed_with(self, batch: int) -> Mapping[str, str]:
-        return {"txnAppId": self._archive, "txnVersion": str(batch)}
+    def _write(self, rows: DataFrame, batch: int) -> bool:
+        if self._last() >= batch:
+            return False
+        rows.writeTo(self.name).options(txnAppId=self._archive, txnVersion=str(batch)).append()
+        return True
 
     def has(self, batch: Batch) -> bool:
         """By the last transaction of this archive: Delta keeps its number."""
+        return self._last() >= batch.number
+
+    def _last(self) -> int:
+        """The batch of the last transaction; -1 if there was none."""
         log = self._log()
         now = log.update(False, getattr(log, "update$default$2")(), getattr(log, "update$default$3")())
         last = now.transactions().get(self._archive)
-        return bool(last.isDefined()) and int(last.get()) >= batch.number
+        return int(last.get()) if last.isDefined() else -1
 
     def compact(self) -> None:
         """Put small files together."""
@@ -220,6 +263,7 @@ class Tables:
     def __init__(self, store: Storage, known: Mapping[str, Any]) -> None:
         """known: what the archive says of itself. Raises PipelineError where the session lacks the format's jars."""
         self._store, self._spark = store, store.spark
+        self._open: Batch | None = None
         form, named = manifests.form_of(known), known.get("table")
         _check_session(self._spark, form)
         if form == ICEBERG:
@@ -234,8 +278,11 @@ class Tables:
         self._tables = dict(zip(KINDS, made, strict=True))
 
     def begin(self, values: str, partition_by: Sequence[str]) -> None:
-        """Make both. values: the columns that values are decoded to, as DDL."""
-        for kind, table in self._tables.items():
+        """Make both, that of records last: where it is, the other is. values: the columns that values are decoded to,
+        as DDL."""
+        if self._tables[RECORDS].exists():
+            return
+        for kind, table in reversed(self._tables.items()):
             if not table.exists():
                 table.begin(self._columns(kind, values), partition_by)
 
@@ -256,20 +303,22 @@ class Tables:
         """A batch that was cut off, and may be in one table and not in the other. may_live: as `Files` has it; a batch
         is carried out as it was decided, and closed by one job alone."""
         state = manifests.opened(self._store)
-        return Batch.of(state) if state else None
+        self._open = Batch.of(state) if state else None
+        return self._open
 
     def append(self, kind: str, rows: DataFrame, batch: Batch) -> tuple[Counts, list[str]]:
         """Add a batch's rows of one kind, unless they are there; how many of each kind there are."""
         table = self._tables[kind]
         seen, observation = counts.observed(rows, len(batch.spans))
-        if table.has(batch):
-            seen.write.format("noop").mode("overwrite").save()
-        else:
+        is_there = self._open is not None and batch.number == self._open.number and table.has(batch)
+        if not is_there:
             apart = () if kind == QUARANTINE else ("damage", "reason")
             decoded = [name for name in rows.columns if kind == QUARANTINE and name.startswith(("key_", "value_"))]
             date = () if isinstance(table, Delta) else ("date",)
             some = seen.where(f.col("reason").isNull() == (kind == RECORDS))
-            table.append(some.drop("place", *apart, *decoded, *date), batch.number)
+            is_there = not table.append(some.drop("place", *apart, *decoded, *date), batch.number)
+        if is_there:
+            seen.write.format("noop").mode("overwrite").save()
         return counts.of_written(observation), []
 
     def read(self, topics: Sequence[str], *, quarantined: bool) -> DataFrame:
@@ -278,6 +327,8 @@ class Tables:
         if missing := set(topics) - set(known):
             raise PipelineError(f"{self._store.root} has no topic {min(missing)!r}; it has: {', '.join(known)}")
         columns = (*kafka.COLUMNS, "generation")
+        for table in self._tables.values():
+            table.refresh()
         rows = self._tables[RECORDS].frame().select(*columns)
         if quarantined:
             apart = self._tables[QUARANTINE].frame().where(f.col("damage").isNull())
@@ -305,7 +356,6 @@ def _catalog_of(store: Storage) -> str:
     name = "kbroker_" + hashlib.sha256(store.root.encode()).hexdigest()[:12]
     key = f"spark.sql.catalog.{name}"
     settings = {key: "org.apache.iceberg.spark.SparkCatalog", f"{key}.type": "hadoop", f"{key}.warehouse": store.root}
-    settings[f"{key}.cache-enabled"] = "false"  # it would not see what other processes write
     for each, value in settings.items():
         store.spark.conf.set(each, value)
     return name

@@ -39,7 +39,10 @@ def test_packages_are_words_or_coordinates_and_bring_their_settings(monkeypatch:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
     monkeypatch.setattr("pyspark.__version__", "4.2.0")
-    assert jars.settings(packages=["s3a"]) == {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0"}
+    assert jars.settings(packages=["s3a"]) == {
+        "spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0",
+        "spark.hadoop.fs.s3a.performance.flags": "create,mkdir",
+    }
     assert "spark.hadoop.fs.gs.impl" in jars.settings(packages=["gs"])
 
 

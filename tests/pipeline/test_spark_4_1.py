@@ -1,4 +1,4 @@
-"""The jobs on Spark 4.1, the newest for which there is Iceberg: the tests of tables again, in a session on it."""
+"""The jobs on Spark 4.1, the newest for which there is Iceberg: the tests of tables again, in sessions on it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.timeout(LONG_S)
-def test_tables_of_iceberg_and_delta_on_spark_4_1() -> None:
+@pytest.mark.parametrize("file", ["test_tables.py", "test_object_stores.py"])
+def test_tables_of_iceberg_and_delta_on_spark_4_1(file: str) -> None:
     older = environments.package("pyspark", "4.1.4")
     variables = {**os.environ, "PYTHONPATH": f"{older}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     variables.pop("PYTEST_XDIST_WORKER", None)
-    tests = Path(__file__).with_name("test_tables.py")
+    tests = Path(__file__).with_name(file)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "spark", str(tests)],
         cwd=Path(__file__).parents[2],

@@ -21,7 +21,7 @@ from pyiceberg.table import StaticTable
 
 from compat_tests import apicurio
 from compat_tests.waiting import eventually
-from kbroker.pipeline import archive, audit, compact_check, manifests, profile, replay, tables
+from kbroker.pipeline import archive, audit, compact_check, lease, manifests, profile, replay, tables
 from kbroker.pipeline.archive import Kind
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
@@ -31,6 +31,7 @@ from kbroker.pipeline.wire import Cluster
 from protocol.records import Record
 from tests.pipeline.given import T0, fill, records
 from tests.pipeline.test_decoders import avro_bytes, framed, record
+from tests.pipeline.test_lease import elsewhere
 
 ON_4_1 = pyspark.__version__.startswith("4.1.")
 
@@ -123,9 +124,9 @@ def test_a_batch_that_one_table_has_is_finished_in_the_other(
     fill(cluster, topic, [[Record(index, T0, b"k", b"\xff" if index % 10 else b"", ()) for index in range(100)]])
     append = tables.Table.append
 
-    def once(table: Any, rows: Any, batch: int) -> None:
+    def once(table: Any, rows: Any, batch: int) -> bool:
         assert table.name.strip("`").endswith("records"), "cut off"
-        append(table, rows, batch)
+        return append(table, rows, batch)
 
     with monkeypatch.context() as patch:
         patch.setattr(tables.Table, "append", once)
@@ -152,6 +153,41 @@ def test_a_batch_that_is_there_is_known_without_the_snapshot_that_brought_it(
         if form == "iceberg":
             table._call("expire_snapshots", "older_than => current_timestamp(), retain_last => 1")
     assert archived(spark, source, topic, tmp_path, form)["records"] == 30
+    assert equal(spark, str(tmp_path), source, topic, topic)
+
+
+LATE = {"delta": (tables.Delta, "_write"), "iceberg": (tables.Iceberg, "_call")}
+"""The last step of a commit."""
+
+
+@pytest.mark.parametrize("at", ["its first step", "its last step"])
+def test_a_job_that_stood_still_while_another_brought_its_batch_adds_nothing(
+    spark: Any,
+    source: Source,
+    cluster: Cluster,
+    topic: str,
+    tmp_path: Path,
+    form: str,
+    at: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other one took it for dead, as one of another machine does, and wrote the same batch and more."""
+    fill(cluster, topic, [records(50)])
+    monkeypatch.setattr(lease, "BEAT_S", 10.0**6)
+    of, name = (tables.Table, "append") if at == "its first step" else LATE[form]
+    step = getattr(of, name)
+
+    def late(*given: Any) -> Any:
+        monkeypatch.setattr(of, name, step)
+        fill(cluster, topic, [records(20)])
+        with elsewhere(monkeypatch):
+            assert archived(spark, source, topic, tmp_path, form)["records"] == 70
+        return step(*given)
+
+    monkeypatch.setattr(of, name, late)
+    with pytest.raises(PipelineError, match="was taken over by another job"):
+        archived(spark, source, topic, tmp_path, form)
+    assert archive.read(spark, str(tmp_path)).count() == 70
     assert equal(spark, str(tmp_path), source, topic, topic)
 
 
