@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -404,8 +404,16 @@ def _progress(job: str, given: dict[str, Any], say: Callable[[str], None]) -> It
             if step is not None:
                 progress.step(step)
                 say(f"batch {step.number}")
+                for topic, offsets in step.renewed.items():
+                    _tell(_renewed_line(topic, offsets))
 
         yield told
+
+
+def _renewed_line(topic: str, offsets: Mapping[int, int]) -> str:
+    """What a user is told of a topic that was made again: what was behind these offsets is nowhere."""
+    upto = ", ".join(f"{offset} of partition {index}" for index, offset in offsets.items())
+    return f"topic {topic} was deleted and made again: of the one before there is what came before offset {upto}"
 
 
 def _run(

@@ -185,6 +185,15 @@ def changed(cluster: Cluster, read: Read, spans: Spans) -> bool:
     return any(topic not in now or is_another(read.topics[topic].id, now[topic]) for topic in topics)
 
 
+def renewed(before: Read, now: Read) -> dict[str, dict[int, int]]:
+    """Topics that were made again between the two: how far each partition of the one before was read."""
+    return {
+        name: {index: offset for (topic, index), offset in sorted(before.next.items()) if topic == name}
+        for name, topic in now.topics.items()
+        if name in before.topics and topic.generation > before.topics[name].generation
+    }
+
+
 def ids_of(read: Read) -> dict[str, str]:
     """The topics' ids."""
     return {name: topic.id for name, topic in read.topics.items()}

@@ -151,12 +151,15 @@ class _Job:
         self.batches, self.files = 0, 0
         self.added: dict[str, dict[str, int]] = {}
         self._asked = time.monotonic()
+        self._renewed: dict[str, dict[int, int]] = {}
 
     def batch(self) -> Step | None:
         """Write the next batch; None if there is nothing new."""
         self._asked = time.monotonic()
         self._learn()
-        self.read, ends = ahead.look(self._cluster, self.read, self._topics, self._policy)
+        before = self.read
+        self.read, ends = ahead.look(self._cluster, before, self._topics, self._policy)
+        self._renewed |= ahead.renewed(before, self.read)
         if self._cut is not None:
             spans = ahead.still_there(self._cut.spans, ahead.ids_of(self._cut.read), self.read, ends)
         else:
@@ -178,7 +181,8 @@ class _Job:
             return self.batch()
         self._cut, self.read, self._number = None, self.read.behind(spans), self._number + 1
         self._add(counts, files)
-        return _step(self._number - 1, time.monotonic() - self._asked, counts, ahead.left(self.read, ends))
+        renewed, self._renewed = self._renewed, {}
+        return _step(self._number - 1, time.monotonic() - self._asked, counts, ahead.left(self.read, ends), renewed)
 
     def _add(self, counts: Sequence[Count], files: int) -> None:
         """To what this run has added."""
@@ -269,13 +273,19 @@ def write_batch(
     return told, len(names)
 
 
-def _step(number: int, seconds: float, counts: Sequence[Count], behind: Mapping[str, int]) -> Step:
+def _step(
+    number: int,
+    seconds: float,
+    counts: Sequence[Count],
+    behind: Mapping[str, int],
+    renewed: Mapping[str, Mapping[int, int]],
+) -> Step:
     records: Counter[str] = Counter()
     apart: Counter[str] = Counter()
     for each in counts:
         records[each.topic] += each.records
         apart[each.topic] += each.records if each.kind == QUARANTINE else 0
-    return Step(number, seconds, records, +apart, behind)
+    return Step(number, seconds, records, +apart, behind, renewed)
 
 
 # ---- DataFrame -> DataFrame

@@ -229,7 +229,8 @@ class _Job:
         """Carry out the open chunk, or a new one; None if there is nothing new."""
         known, store = self._known, self._store
         self._learn()
-        read, ends = ahead.look(self._here, Read.of(known), list(self.names), self._policy)
+        before = Read.of(known)
+        read, ends = ahead.look(self._here, before, list(self.names), self._policy)
         self._goal = self._goal or ends
         if known["open"] is None:
             known["open"] = self._decide(read, ahead.no_further(ends, self._goal) if until_now else ends)
@@ -253,7 +254,8 @@ class _Job:
         known |= read.behind(spans).state()
         known["open"], known["chunks"] = None, known["chunks"] + 1
         store.write_json(STATE, known)
-        return Step(known["chunks"] - 1, 0.0, records, {}, ahead.left(read.behind(spans), ends))
+        behind, renewed = ahead.left(read.behind(spans), ends), ahead.renewed(before, read)
+        return Step(known["chunks"] - 1, 0.0, records, {}, behind, renewed)
 
     def _carried_out(self, spans: Spans, chunk: Mapping[str, Any], read: Read) -> dict[str, int]:
         """How many records of each topic were written, by its name at the source."""

@@ -22,13 +22,15 @@ from protocol.namedtuple import NamedTuple
 
 class Step(NamedTuple):
     """A batch that is done. records: by topic, the quarantined ones among them. behind: records that are there, and not
-    read yet, by topic. seconds: what it took."""
+    read yet, by topic. renewed: topics that were deleted and made again since the batch before: how far each partition
+    had been read of the one that was deleted. seconds: what it took."""
 
     number: int
     seconds: float
     records: Mapping[str, int]
     quarantined: Mapping[str, int]
     behind: Mapping[str, int]
+    renewed: Mapping[str, Mapping[int, int]]
 
 
 class Pace(NamedTuple):
@@ -108,6 +110,7 @@ class Progress:
             told = {"job": self._job, "at": now.isoformat(timespec="milliseconds"), "batch": step.number}
             told |= {"seconds": round(step.seconds, 3), "records": sum(step.records.values())}
             told |= {"quarantined": sum(step.quarantined.values()), "behind": sum(step.behind.values())}
+            told |= {"renewed": step.renewed} if step.renewed else {}
             topics = {
                 name: {
                     "records": step.records.get(name, 0),

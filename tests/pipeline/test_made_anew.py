@@ -47,8 +47,10 @@ def test_an_archive_tells_of_it_and_goes_on_in_a_generation_of_its_own(
     for given in ({}, {"allow_gaps": True}):
         with pytest.raises(PipelineError, match=f"topic {topic} was deleted and made again since it was read"):
             archived(spark, source, topic, tmp_path, **given)
-    found = archived(spark, source, topic, tmp_path, recreated=CONTINUE)
+    steps: list[Any] = []
+    found = archived(spark, source, topic, tmp_path, recreated=CONTINUE, on_batch=steps.append)
     assert found["topics"][topic] == {"records": count, "quarantined": 0, "generation": 1}
+    assert [step.renewed for step in steps if step] == [{topic: {0: 50}}]
     assert archived(spark, source, topic, tmp_path, recreated=CONTINUE)["records"] == 0
     rows = archive.read(spark, str(tmp_path)).groupBy("generation").count().collect()
     assert sorted((*row,) for row in rows) == [(0, 50), (1, count)]
@@ -119,7 +121,9 @@ def test_a_mirror_tells_of_it_and_goes_on_behind_what_it_has_mirrored(
     cluster.commit(f"g-{topic}", {(topic, 0): 20})
     with pytest.raises(PipelineError, match=f"topic {topic} was deleted and made again since it was read"):
         mirrored()
-    assert mirrored(recreated=CONTINUE) == count
+    steps: list[Any] = []
+    assert mirrored(recreated=CONTINUE, on_batch=steps.append) == count
+    assert [step.renewed for step in steps if step] == [{topic: {0: 50}}]
     with Cluster(target.settings) as there:
         assert there.ends([topic])[topic, 0].end == 50 + count
         assert there.committed(f"g-{topic}") == {(topic, 0): 70}

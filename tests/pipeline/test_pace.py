@@ -90,8 +90,8 @@ def test_a_mirror_keeps_to_its_limit_and_takes_in_topics_of_its_pattern(
 def test_batches_are_told_as_lines_and_as_metrics(tmp_path: Path) -> None:
     file = tmp_path / "progress.jsonl"
     with Progress("archive", str(file), "127.0.0.1:0") as progress:
-        progress.step(Step(0, 1.5, {"a": 10, "b": 5}, {"a": 2}, {"a": 7, "b": 0}))
-        progress.step(Step(1, 0.5, {"a": 7}, {}, {"a": 0}))
+        progress.step(Step(0, 1.5, {"a": 10, "b": 5}, {"a": 2}, {"a": 7, "b": 0}, {}))
+        progress.step(Step(1, 0.5, {"a": 7}, {}, {"a": 0}, {"a": {0: 12}}))
         url = f"http://127.0.0.1:{progress.port}"
         with urllib.request.urlopen(f"{url}/metrics") as answer:
             text = answer.read().decode()
@@ -102,6 +102,7 @@ def test_batches_are_told_as_lines_and_as_metrics(tmp_path: Path) -> None:
         (0, 15, 2, 7),
         (1, 7, 0, 0),
     ]
+    assert [line.get("renewed") for line in lines] == [None, {"a": {"0": 12}}]
     assert lines[1]["topics"] == {"a": {"records": 7, "quarantined": 0, "behind": 0}}
     assert 'kbroker_pipeline_records_total{job="archive",topic="a"} 17' in text
     assert 'kbroker_pipeline_quarantined_records_total{job="archive",topic="a"} 2' in text
