@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.log.directory import DirectoryRefusedError
+from kbroker.log.tools.verify import Finding, verify
 from kbroker.runtime.files import SystemDisk
 from protocol.errors import KafkaError
 from tests.log.directories import SMALL, TOPIC_ID, fill, open_directory
@@ -141,3 +142,31 @@ def test_a_lock_that_is_no_file_is_named(home: Path, kind: Callable[[Path], None
     kind(home / ".lock")
     with pytest.raises(DirectoryRefusedError, match=r"/\.lock: "):
         start(home)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cleaner-offset-checkpoint",
+        ".lock",
+        "metadata.db",
+        "segments-0/00000000000000000000.log",
+        "segments-0/00000000000000000000.index",
+        "segments-0/leader-epoch-checkpoint",
+    ],
+)
+def test_verification_names_them(home: Path, name: str, kind: Callable[[Path], None]) -> None:
+    path = home / name
+    path.unlink(missing_ok=True)
+    kind(path)
+    assert str(path) in {each.path for each in faults(home)}
+
+
+def test_verification_sees_that_a_partition_s_folder_leads_nowhere(home: Path) -> None:
+    (home / "other-0").symlink_to(home / "nowhere")
+    assert [each.path for each in faults(home)] == [f"{home}/other-0"]
+
+
+def faults(home: Path) -> list[Finding]:
+    return [each for each in verify(SystemDisk(), [str(home)]) if isinstance(each, Finding) and each.level == "fault"]

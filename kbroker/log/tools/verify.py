@@ -56,6 +56,9 @@ from protocol.records import crc32c
 
 __all__ = ["Finding", "Progress", "verify"]
 
+CHECKED = (*OFFSET_CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN)
+"""Files that are read, and so found to be none."""
+
 
 def verify(disk: Disk, paths: Sequence[str], *, deep: bool = True) -> Iterator[Finding | Progress]:
     """Check log directories, which belong to one broker, or single partition folders.
@@ -193,7 +196,11 @@ class _Directory:
 
     def _verify_stranger(self, entry: Entry) -> Iterator[Finding]:
         path = self._file(entry.name)
-        if entry.is_dir:
+        if entry.name not in CHECKED and (entry.is_dir or entry.is_odd) and is_known_file(entry.name):
+            yield fault(path, "is no file")
+        elif entry.is_odd and parse_folder_name(entry.name) is not None:
+            yield fault(path, "is no folder: whether it led to records cannot be seen")
+        elif entry.is_dir:
             yield note(path, "is a foreign folder; it is left alone")
         elif not is_known_file(entry.name):
             yield note(path, "is a foreign file; it is left alone")

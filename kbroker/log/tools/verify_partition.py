@@ -114,7 +114,9 @@ class PartitionCheck:
         segments: dict[int, dict[SegmentPart, Entry]] = {}
         for entry in entries:
             file = parse_segment_file_name(entry.name)
-            if file is not None and file.state == "live":
+            if file is not None and (entry.is_dir or entry.is_odd):
+                yield fault(self._file(entry.name), "is no file: the next start sets it aside")
+            elif file is not None and file.state == "live":
                 segments.setdefault(file.base_offset, {})[file.part] = entry
             else:
                 yield from self._verify_other(entry, file is not None)
