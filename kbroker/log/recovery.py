@@ -91,7 +91,8 @@ def open_log(
     mended = sealed is not None and _mend_indices(segments, sealed, notices)
     cleaned_to, log_end_offset, end = _split_overflowing(segments, cleaned_to, recovery_point, wall_ms, notices)
     snapshots = Snapshots(folder, [offset for offset, parts in found.parts.items() if "snapshot" in parts])
-    producers, epochs = Producers(), _load_epochs(folder, segments, found.has_epochs, sealed, notices)
+    unread = [] if clean else segments[: max(bisect_right(segments, recovery_point, key=_base_offset) - 1, 0)]
+    producers, epochs = Producers(), _load_epochs(folder, segments, found.has_epochs, sealed, unread, notices)
     mended |= epochs.version > 0
     if clean and segments and not _ends_well(segments[-1], end, notices):
         clean, recovery_point = False, segments[-1].base_offset
@@ -312,9 +313,17 @@ def _mend_indices(segments: list[Segment], sealed: Sealed, notices: list[str]) -
 
 
 def _load_epochs(
-    folder: Folder, segments: list[Segment], has_file: bool, sealed: Sealed | None, notices: list[str]
+    folder: Folder,
+    segments: list[Segment],
+    has_file: bool,
+    sealed: Sealed | None,
+    unread: list[Segment],
+    notices: list[str],
 ) -> LeaderEpochs:
-    """The leader epochs as the file has them; from the batches, if it cannot be read, or is not what it was."""
+    """The leader epochs as the file has them; from the batches, if it cannot be read, or is not what it was.
+
+    unread: segments of which recovery will not find out their epochs.
+    """
     path = f"{folder.path}/{LEADER_EPOCHS}"
     try:
         text = read_text(folder.disk, folder.path, LEADER_EPOCHS) if has_file else None
@@ -322,6 +331,8 @@ def _load_epochs(
         epochs.stored = -1 if text is None else crc32c(text.encode())
         if sealed is not None and epochs.stored != sealed.epochs:
             raise CorruptFileError("is not as the last clean stop left it")
+        if epochs.latest < 0 and _first_epoch(unread) >= 0:
+            raise CorruptFileError("says nothing, though there are batches with epochs")
         return epochs
     except NewerFormatError as error:
         raise error.at(path) from None
@@ -334,6 +345,14 @@ def _load_epochs(
                 epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
     epochs.version += 1  # to be written at the next flush, even if there are none
     return epochs
+
+
+def _first_epoch(segments: list[Segment]) -> int:
+    """Of the log's first batch; -1 if there is none, or it has none."""
+    for segment in segments:
+        for _, header in headers(segment.file, 0, segment.size):
+            return header[LEADER_EPOCH]
+    return -1
 
 
 def _load_producers(

@@ -129,6 +129,21 @@ def test_leader_epochs_that_are_lost_are_those_of_the_batches(disk: SimDisk, con
     assert (seen(start(disk)[0]), start(disk)[1]) == (expected, [])
 
 
+@pytest.mark.parametrize("content", [None, b"", b"0\n0\n"])
+def test_without_any_leader_epochs_they_are_those_of_the_batches_after_a_kill_too(
+    disk: SimDisk, content: bytes | None
+) -> None:
+    expected = seen(start(disk)[0])
+    disk = SimDisk()
+    fill(disk, "/a", compacted=True)
+    disk.remove(MARKER)
+    if content is None:
+        disk.remove("/a/segments-0/leader-epoch-checkpoint")
+    else:
+        replace_file(disk, "/a/segments-0", "leader-epoch-checkpoint", content)
+    assert seen(start(disk)[0]) == expected
+
+
 def test_what_nobody_has_changed_is_sealed_as_it_was_opened(disk: SimDisk) -> None:
     sealed = parse_clean_shutdown(text(disk, MARKER)).partitions
     manager, lines = start(disk)
