@@ -40,6 +40,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_PORT = 9092  # of an address without one
 BOOTSTRAP_TIMEOUT_MS = 5_000  # to find any broker; a person at a terminal does not wait for the client's 30 s
 RECONNECT_BACKOFF_MAX_MS = 200  # the client draws an address each time, and waits that long for one that is down
 COORDINATOR_WAIT_S, ASK_AGAIN_S = 15.0, 0.1
@@ -291,9 +292,11 @@ def said_by_client(error: Exception, bootstrap: str) -> str:
 
 def no_answer(bootstrap: str) -> str:
     """That no broker answers; and where something listens, what it may want to hear instead: the clients do not say."""
-    for each in bootstrap.split(","):
-        host, _, port = each.strip().rpartition("://")[2].rpartition(":")
-        with suppress(OSError), socket.create_connection((host.strip("[]"), int(port or 0)), KNOCK_S):
+    for each in map(str.strip, bootstrap.split(",")):
+        found = _ADDRESS.fullmatch(each)
+        port = found[1] if found is not None else None
+        host = each.rpartition("://")[2].removesuffix(f":{port}").strip("[]")
+        with suppress(OSError), socket.create_connection((host, int(port or DEFAULT_PORT)), KNOCK_S):
             return f"no broker answers at {bootstrap}, where something listens: {_OTHER_WORDS}"
     return f"no broker answers at {bootstrap}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from difflib import get_close_matches
@@ -45,6 +46,7 @@ COMMANDS = {
     "pipeline": ("kbroker.cli.pipeline:pipeline", "Archive, replay, mirror, audit and profile topics on Spark."),
 }
 """Name, where the command is, and what the overview says of it."""
+_EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")  # click's words
 
 
 class _LazyGroup(click.Group):
@@ -70,7 +72,7 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and (here := _elsewhere.here(args[0], COMMANDS)):
-            ctx.fail(f"No such command {args[0]!r}: it is kbroker {here} here")
+            ctx.fail(f"No such command {args[0]!r}: {here}")
         if args[0] not in COMMANDS and (near := get_close_matches(args[0], COMMANDS, 1)):
             ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]}?")
         return super().resolve_command(ctx, args)
@@ -108,8 +110,12 @@ def run_command(words: list[str]) -> int:
 
 
 def _where_it_goes(error: click.UsageError, words: list[str]) -> str:
-    """Of an option that stands before the command that has it, where it belongs; of kcat's, what does it here."""
+    """Of an option that stands before the command that has it, where it belongs; of kcat's, what does it here; of words
+    that are no options, how they are."""
     context = error.ctx
+    if context is not None and (extra := _EXTRA.fullmatch(error.message)):
+        meant = _elsewhere.as_options(extra[1].split(), context.command)
+        return f"; did you mean {context.command_path} {meant}?" if meant else ""
     if not isinstance(error, click.NoSuchOption) or context is None:
         return ""
     if context.parent is None and (mode := next(filter(_elsewhere.MODES.get, words), None)):

@@ -1,11 +1,13 @@
 """What other tools call things: the programs of Apache Kafka and kcat, and options of theirs that ours stand for.
 
-Who comes from them types what they have typed for years. It works, or the line that refuses it says what to type here.
+Who comes from them types what they have typed for years. It works, or the line that refuses it says what to type here;
+so it does for what who is new may take for a command line of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
+from shlex import join
 from typing import Any
 
 import click
@@ -17,6 +19,7 @@ _PROGRAMS = {
     "consumer-groups": "groups",
     "consumer-perf-test": "perf consume",
     "get-offsets": "topics --offsets",
+    "help": "--help",
     "kcat": "produce or kbroker consume",
     "kafkacat": "produce or kbroker consume",
     "leader-election": "elect-leaders",
@@ -25,8 +28,11 @@ _PROGRAMS = {
     "reassign-partitions": "reassign",
     "server-start": "start",
     "share-groups": "groups",
+    "status": "cluster --describe",
     "streams-groups": "groups",
+    "version": "--version",
 }
+_STOP = ("stop", "server-stop")
 MODES = {
     "-C": "consume",
     "-G": "consume -G GROUP",
@@ -38,9 +44,45 @@ MODES = {
 
 
 def here(program: str, commands: Container[str]) -> str:
-    """The command that does what a program of Apache Kafka's does, or nothing. It may end in .sh."""
+    """What does here what a program of Apache Kafka's does, or nothing. It may end in .sh."""
     name = program.removesuffix(".sh").removeprefix("kafka-")
-    return _PROGRAMS.get(name) or (name if name in commands else "")
+    if name in _STOP:
+        return "Ctrl-C or SIGTERM ends a broker"
+    command = _PROGRAMS.get(name) or (name if name in commands else "")
+    return f"it is kbroker {command} here" if command else ""
+
+
+def as_options(extra: Sequence[str], command: click.Command) -> str:
+    """How words that stand alone are said as options: `list orders` of `topics` is `--list --topic orders`; or nothing.
+
+    What an action is about is named by an option that is called as the command, which has it in the plural.
+    """
+    known = {name for param in command.params for name in param.opts}
+    of_what = f"--{(command.name or '').removesuffix('s')}"
+    words: list[str] = []
+    for word in extra:
+        if f"--{word}" in known:
+            words.append(f"--{word}")
+        elif of_what in known:
+            words += [of_what, word]
+        else:
+            return ""
+    return join(words)
+
+
+class ReadFile(click.Path):
+    """A file that is to be read. hint: what is said of a path that is none, which may have been meant otherwise."""
+
+    def __init__(self, hint: Callable[[str], str]) -> None:
+        super().__init__(exists=True, dir_okay=False)
+        self._hint = hint
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Its path. Raises: BadParameter."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            raise click.BadParameter(f"{error.message}{self._hint(value)}", ctx, param) from None
 
 
 class Also(click.Option):

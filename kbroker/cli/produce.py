@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._cluster import Cluster
-from kbroker.cli._elsewhere import Also
+from kbroker.cli._elsewhere import Also, ReadFile
 from kbroker.cli._librdkafka import (
     TOPIC_S,
     Heard,
@@ -41,6 +41,7 @@ FLUSH_SECONDS_AFTER_CTRL_C = 1.0  # for what is on its way: who ends a command d
 LOOK_S = 0.1  # how often a wait looks whether it was ended
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MOST_BYTES = 1 << 20  # of a record
+_NO_FILE = " Records are lines of standard input, or in files; -t names the topic."
 
 
 class _Shape(NamedTuple):
@@ -77,7 +78,7 @@ class _Shape(NamedTuple):
 
 @click.command("produce")
 @carries_records
-@click.argument("paths", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.argument("paths", nargs=-1, type=ReadFile(lambda path: _NO_FILE))
 @click.option("--topic", "-t", required=True, help="Where to.")
 @click.option("--partition", "-p", type=Number(0), help="To this partition; by the key if left out.")
 @click.option("--key", "-k", help="The key of every record.")

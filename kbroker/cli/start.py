@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import os
 from shlex import quote
-from typing import Any
 
 import click
 
 from kbroker.cli._broker import LAST_PORT, LOG_FORMATS, LOG_LEVEL, LOG_LEVELS, Start, is_directory, run_broker
+from kbroker.cli._elsewhere import ReadFile
 from kbroker.cli._numbers import Number
 
 
-class _Properties(click.Path):
-    """A properties file. What was meant for an option is told which."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Its path. Raises: BadParameter."""
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter as error:
-            hint = ""
-            if os.path.isdir(value):
-                hint = f" To keep data there: kbroker start --data {quote(value)}"
-            elif value.isascii() and value.isdigit() and int(value) <= LAST_PORT:
-                hint = f" To listen on that port: kbroker start --port {value}"
-            raise click.BadParameter(f"{error.message}{hint}", ctx, param) from None
+def _meant(path: str) -> str:
+    """What the word for the file may have been meant for."""
+    if os.path.isdir(path):
+        return f" To keep data there: kbroker start --data {quote(path)}"
+    is_port = path.isascii() and path.isdigit() and int(path) <= LAST_PORT
+    return f" To listen on that port: kbroker start --port {path}" if is_port else ""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("properties", required=False, type=_Properties(exists=True, dir_okay=False))
+@click.argument("properties", required=False, type=ReadFile(_meant))
 @click.option("--port", type=Number(0, LAST_PORT), help="Where to listen instead of the listener's own; 0: any free.")
 @click.option("--data", type=click.Path(file_okay=False), help="Where to keep data, log.dirs.")
 @click.option(

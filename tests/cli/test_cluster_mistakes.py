@@ -273,7 +273,9 @@ def test_an_address_is_taken_in_every_form_that_the_client_takes(ask: Ask, boots
     assert ask("topics", "--list", "-b", address.format(bootstrap))[::2] == (0, "")
 
 
-@pytest.mark.parametrize("address", ["[::1]:1", "SSL://[::1]:1", "[fe80::1%lo]:1", "localhost:1,127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "address", ["localhost", "::1", "[::1]:1", "SSL://[::1]:1", "[fe80::1%lo]:1", "localhost:1,127.0.0.1:1"]
+)
 def test_nobody_answers_at_an_address_that_can_be_one(ask: Ask, address: str) -> None:
     code, _, err = ask("topics", "--list", "-b", address, "-X", "bootstrap.timeout.ms=200")
     assert (code, err) == (2, f"kbroker: no broker answers at {address}\n")

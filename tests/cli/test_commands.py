@@ -68,6 +68,24 @@ def test_without_a_command_the_overview_is_shown(capsys: Captured) -> None:
     [
         (["no-such"], "kbroker: No such command 'no-such'."),
         (["topic", "--list"], "kbroker: No such command 'topic'; did you mean topics?"),
+        (["stop"], "kbroker: No such command 'stop': Ctrl-C or SIGTERM ends a broker (see kbroker --help)"),
+        (["status"], "kbroker: No such command 'status': it is kbroker cluster --describe here (see"),
+        (["version"], "kbroker: No such command 'version': it is kbroker --version here (see"),
+        (
+            ["topics", "list"],
+            "kbroker: Got unexpected extra argument (list); did you mean kbroker topics --list?",
+        ),
+        (
+            ["topics", "create", "t"],
+            "kbroker: Got unexpected extra arguments (create t); did you mean kbroker topics --create --topic t?",
+        ),
+        (
+            ["groups", "--describe", "billing"],
+            "kbroker: Got unexpected extra argument (billing); did you mean kbroker groups --group billing?",
+        ),
+        (["cluster", "nonsense"], "kbroker: Got unexpected extra argument (nonsense) (see kbroker cluster --help)"),
+        (["features", "describe", "x"], "kbroker: Got unexpected extra argument (x) (see kbroker features describe"),
+        (["produce", "orders"], "kbroker: Invalid value for '[PATHS]...': File 'orders' does not exist. Records are"),
         (["dump-log"], "kbroker: no files: name some, or give --files"),
         (["dump-log", "--nonsense", "x"], "kbroker: No such option"),
         (["dump-log", "--max-bytes", "x", "y"], "kbroker: Invalid value for '--max-bytes'"),
