@@ -166,7 +166,7 @@ def test_variables_of_images_without_a_meaning_here_are_told_with_the_reason() -
         "KAFKA_CLIENT_PASSWORDS: has no effect: logins are sasl.enabled.mechanisms,"
         " listener.name.NAME.plain.sasl.jaas.config and kbroker users (environment)",
         "KAFKA_CREATE_TOPICS: has no effect: kbroker topics --create makes topics (environment)",
-        "KAFKA_ENABLE_KRAFT: has no effect: there is no metadata quorum (environment)",
+        "KAFKA_ENABLE_KRAFT: has no effect: process.roles says what it is in a metadata quorum (environment)",
         "KAFKA_HEAP_OPTS, KAFKA_JMX_PORT: has no effect: it is for a Java virtual machine, and there is none here"
         " (environment)",
         "KAFKA_LOG4J_ROOT_LOGLEVEL: has no effect: --log-level says what is logged (environment)",
