@@ -201,15 +201,17 @@ def test_a_variable_that_would_take_brokers_elsewhere_is_refused(name: str) -> N
 
 
 @pytest.mark.parametrize("option", ["--port", "--metadata-port"])
-def test_a_port_that_is_taken_is_named_before_anything_starts(option: str) -> None:
+def test_a_port_that_is_taken_is_named_before_anything_is_made(option: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", "kbroker", "dev-cluster", "1", "--port", "0", option, str(port)]
+        command += ["--data", str(tmp_path / "data")]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (ended.returncode, ended.stderr) == (
         1,
         f"kbroker: port {port}: Address already in use; {option} N names another\n",
     )
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_secured_cluster_speaks_and_is_spoken_to_by_login_alone(begin: Begin, tmp_path: Path) -> None:
