@@ -141,7 +141,7 @@ def _codes(found: Any) -> set[int]:
 
 
 def told(cluster: Cluster, at: int, request: Message, version: int) -> Any:
-    """What a broker answers, with lists in an order of their own, which Apache's maps have none; no text is empty."""
+    """What a broker answers, with lists in an order of their own, which Apache's maps have none."""
     with Connection(cluster.brokers[at].port) as connection:
         answer = connection.ask(request, version)
     found = _sorted(tree(answer, version))
@@ -151,7 +151,7 @@ def told(cluster: Cluster, at: int, request: Message, version: int) -> Any:
 
 def _sorted(found: Any) -> Any:
     if isinstance(found, dict):
-        return {name: _sorted(each) if each != "" else None for name, each in found.items()}
+        return {name: _sorted(each) for name, each in found.items()}
     if isinstance(found, list):
         return sorted(map(_sorted, found), key=lambda each: json.dumps(each, sort_keys=True))
     return found
@@ -199,6 +199,23 @@ def test_what_there_is_is_told_alike(cluster: Cluster, question: str) -> None:
         for answer in (theirs, ours) if api.key in (3, 60) else ():
             answer.pop("controllerid", None)  # any broker, by chance
         assert ours == theirs, version
+
+
+def test_what_there_is_is_told_alike_while_a_broker_is_away(cluster: Cluster) -> None:
+    with_fenced = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
+    cluster.brokers[2].stop()
+    try:
+        for at in (APACHE, OURS):
+            eventually(lambda at=at: {each.node_id for each in cluster.seen(at).brokers} == {APACHE, OURS})  # type: ignore[misc]
+        for question, request in (QUESTIONS | {"all brokers": with_fenced}).items():
+            api = BY_KEY[request.api or 0]
+            _, version = SERVED.get(api.key, api.kafka_4_4 or (0, 0))
+            theirs, ours = (told(cluster, at, request, version) for at in (APACHE, OURS))
+            for answer in (theirs, ours) if api.key in (3, 60) else ():
+                answer.pop("controllerid", None)  # any broker, by chance
+            assert ours == theirs, question
+    finally:
+        cluster.brokers[2].start()
 
 
 @pytest.mark.parametrize(("of_type", "name"), [(TOPIC, "orders"), (TOPIC, "payments"), (GROUP, "readers")])

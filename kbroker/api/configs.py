@@ -546,7 +546,8 @@ def list_config_resources(request: ListConfigResourcesRequest, call: Call) -> In
     if any(each not in listed for each in wanted):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     cache, listener = call.broker.plane.cache, call.session.listener
-    brokers = [str(each.id) for each in cache.brokers.values() if each.endpoint(listener) is not None]
+    registered = [*cache.brokers.values(), *call.broker.plane.fenced_brokers()]
+    brokers = [str(each.id) for each in registered if each.endpoint(listener) is not None]
     groups = sorted(call.broker.plane.configs.groups)
     names = {GROUP: groups, BROKER_LOGGER: brokers, BROKER: brokers, TOPIC: cache.sorted_names()}
     found = []

@@ -65,7 +65,7 @@ def describe(request: DescribeUserScramCredentialsRequest, call: Call) -> Descri
         paths = [path for path in entities.settings if path.startswith(USERS) and path.count("/") == 1]
         everyone = [(desanitized(path.removeprefix(USERS)), _infos(entities.of(path))) for path in paths]
         results = [_described(name, infos) for name, infos in everyone if infos]
-    return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message=None, results=results)
+    return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message="", results=results)
 
 
 def _named(name: str, times: int, entities: Entities) -> DescribeUserScramCredentialsResult:
@@ -94,7 +94,7 @@ def _infos(settings: Mapping[str, str]) -> list[CredentialInfo]:
 
 def _described(name: str, infos: list[CredentialInfo]) -> DescribeUserScramCredentialsResult:
     return DescribeUserScramCredentialsResult(
-        user=name, error_code=ErrorCode.NONE, error_message=None, credential_infos=infos
+        user=name, error_code=ErrorCode.NONE, error_message="", credential_infos=infos
     )
 
 
