@@ -96,23 +96,35 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
     def session_timeout_ms(self, group_id: str) -> int:
         """See ModernGroups."""
         config = self.shard.config
-        wanted = self.setting(group_id, "consumer.session.timeout.ms", config.group_consumer_session_timeout_ms)
-        least = config.group_consumer_min_session_timeout_ms
-        return min(max(wanted, least), config.group_consumer_max_session_timeout_ms)
+        return self.setting_within(
+            group_id,
+            "consumer.session.timeout.ms",
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        )
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """See ModernGroups."""
         config = self.shard.config
-        wanted = self.setting(group_id, "consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms)
-        least = config.group_consumer_min_heartbeat_interval_ms
-        return min(max(wanted, least), config.group_consumer_max_heartbeat_interval_ms)
+        return self.setting_within(
+            group_id,
+            "consumer.heartbeat.interval.ms",
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_consumer_min_heartbeat_interval_ms,
+            config.group_consumer_max_heartbeat_interval_ms,
+        )
 
     def assignment_interval_ms(self, group_id: str) -> int:
         """How soon after one target assignment the next may be computed (KIP-1263)."""
         config = self.shard.config
-        wanted = self.setting(group_id, "consumer.assignment.interval.ms", config.group_consumer_assignment_interval_ms)
-        least = config.group_consumer_min_assignment_interval_ms
-        return min(max(wanted, least), config.group_consumer_max_assignment_interval_ms)
+        return self.setting_within(
+            group_id,
+            "consumer.assignment.interval.ms",
+            config.group_consumer_assignment_interval_ms,
+            config.group_consumer_min_assignment_interval_ms,
+            config.group_consumer_max_assignment_interval_ms,
+        )
 
     # --- heartbeats
 

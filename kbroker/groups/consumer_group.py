@@ -76,6 +76,15 @@ class ConsumerGroupMember(NamedTuple):
         """See ModernMember: those that it names."""
         return self.names
 
+    def moved(
+        self, member_epoch: int, previous_epoch: int, state: MemberState, assigned: Owned, pending_revocation: Owned
+    ) -> ConsumerGroupMember:
+        """The same member elsewhere on its way to the target; `_replace` takes three times as long."""
+        said = self[4:13]  # instance_id to classic
+        return ConsumerGroupMember(
+            self.member_id, member_epoch, previous_epoch, state, *said, assigned, pending_revocation
+        )
+
     def says_the_same(self, other: ConsumerGroupMember) -> bool:
         """Whether nothing differs that the record of a member keeps."""
         return self._subscription() == other._subscription()

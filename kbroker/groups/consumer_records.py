@@ -216,22 +216,16 @@ def _replay_current(group: ConsumerGroup, record: ModernRecord) -> None:
     if value is None:
         if member_id in group.members:  # what it has is free; it goes with the tombstone of its own record
             group.put_member(
-                group.members[member_id]._replace(
-                    member_epoch=LEFT,
-                    previous_epoch=LEFT,
-                    state=MemberState.STABLE,
-                    assigned=NOTHING_OWNED,
-                    pending_revocation=NOTHING_OWNED,
-                )
+                group.members[member_id].moved(LEFT, LEFT, MemberState.STABLE, NOTHING_OWNED, NOTHING_OWNED)
             )
         return
     group.put_member(
-        _member(group, member_id)._replace(
-            member_epoch=value.member_epoch,
-            previous_epoch=value.previous_member_epoch,
-            state=MEMBER_STATES.get(value.state, MemberState.UNKNOWN),
-            assigned=_owned(value.assigned_partitions, value.member_epoch),
-            pending_revocation=_owned(value.partitions_pending_revocation, value.member_epoch),
+        _member(group, member_id).moved(
+            value.member_epoch,
+            value.previous_member_epoch,
+            MEMBER_STATES.get(value.state, MemberState.UNKNOWN),
+            _owned(value.assigned_partitions, value.member_epoch),
+            _owned(value.partitions_pending_revocation, value.member_epoch),
         )
     )
 

@@ -72,12 +72,8 @@ def _without_unsubscribed(member: ConsumerGroupMember, goal: Goal) -> ConsumerGr
         if topic not in kept:
             revoked.setdefault(topic, {}).update(parts)
     if _still_owns(goal.reported, revoked):
-        return member._replace(
-            state=MemberState.UNREVOKED_PARTITIONS,
-            previous_epoch=member.member_epoch,
-            assigned=kept or NOTHING_OWNED,
-            pending_revocation=revoked,
-        )
+        state, epoch = MemberState.UNREVOKED_PARTITIONS, member.member_epoch
+        return member.moved(epoch, epoch, state, kept or NOTHING_OWNED, revoked)
     return member._replace(previous_epoch=member.member_epoch, assigned=kept or NOTHING_OWNED)
 
 
@@ -91,13 +87,8 @@ def _next(member: ConsumerGroupMember, member_epoch: int, goal: Goal) -> Consume
         for partition, epoch in parts.items():
             (kept if partition in wanted else revoked).setdefault(topic, {})[partition] = epoch
     if revoked and _still_owns(goal.reported, revoked):
-        return member._replace(
-            state=MemberState.UNREVOKED_PARTITIONS,
-            member_epoch=member_epoch,
-            previous_epoch=member.member_epoch,
-            assigned=kept or NOTHING_OWNED,
-            pending_revocation=revoked,
-        )
+        state = MemberState.UNREVOKED_PARTITIONS
+        return member.moved(member_epoch, member.member_epoch, state, kept or NOTHING_OWNED, revoked)
     waits = False
     for topic, wanted in target.items():
         own = member.pending_revocation.get(topic, NO_PARTITIONS)  # no other member's, until this one has let go
@@ -106,10 +97,5 @@ def _next(member: ConsumerGroupMember, member_epoch: int, goal: Goal) -> Consume
         waits = waits or len(free) < len(missing)
         if free:
             kept.setdefault(topic, {}).update(dict.fromkeys(free, goal.epoch))
-    return member._replace(
-        state=MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE,
-        member_epoch=goal.epoch,
-        previous_epoch=member.member_epoch,
-        assigned=kept or NOTHING_OWNED,
-        pending_revocation=NOTHING_OWNED,
-    )
+    state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
+    return member.moved(goal.epoch, member.member_epoch, state, kept or NOTHING_OWNED, NOTHING_OWNED)

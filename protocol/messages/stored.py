@@ -217,7 +217,7 @@ def encode_versioned(message: Message, version: int) -> bytes:
 
     Raises: EncodeError.
     """
-    return _VERSION.pack(version) + message.encode(version)
+    return b"".join((_VERSION.pack(version), *message.encode_parts(version)))
 
 
 def encode_flat(kind: type[Message], values: tuple[Any, ...], version: int) -> bytes:

@@ -90,22 +90,34 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
     def session_timeout_ms(self, group_id: str) -> int:
         """See ModernGroups."""
         config = self.shard.config
-        wanted = self.setting(group_id, "streams.session.timeout.ms", config.group_streams_session_timeout_ms)
-        least, most = config.group_streams_min_session_timeout_ms, config.group_streams_max_session_timeout_ms
-        return _within(wanted, least, most)
+        return self.setting_within(
+            group_id,
+            "streams.session.timeout.ms",
+            config.group_streams_session_timeout_ms,
+            config.group_streams_min_session_timeout_ms,
+            config.group_streams_max_session_timeout_ms,
+        )
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """See ModernGroups."""
         config = self.shard.config
-        wanted = self.setting(group_id, "streams.heartbeat.interval.ms", config.group_streams_heartbeat_interval_ms)
-        least, most = config.group_streams_min_heartbeat_interval_ms, config.group_streams_max_heartbeat_interval_ms
-        return _within(wanted, least, most)
+        return self.setting_within(
+            group_id,
+            "streams.heartbeat.interval.ms",
+            config.group_streams_heartbeat_interval_ms,
+            config.group_streams_min_heartbeat_interval_ms,
+            config.group_streams_max_heartbeat_interval_ms,
+        )
 
     def _assignment_interval_ms(self, group_id: str) -> int:
         config = self.shard.config
-        wanted = self.setting(group_id, "streams.assignment.interval.ms", config.group_streams_assignment_interval_ms)
-        least, most = config.group_streams_min_assignment_interval_ms, config.group_streams_max_assignment_interval_ms
-        return _within(wanted, least, most)
+        return self.setting_within(
+            group_id,
+            "streams.assignment.interval.ms",
+            config.group_streams_assignment_interval_ms,
+            config.group_streams_min_assignment_interval_ms,
+            config.group_streams_max_assignment_interval_ms,
+        )
 
     def _task_offset_interval_ms(self, group_id: str) -> int:
         config = self.shard.config
@@ -119,8 +131,8 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         tags = own.get("streams.rack.aware.assignment.tags")
         names = config.group_streams_rack_aware_assignment_tags if tags is None else tags.split(",")
         named = [name.strip() for name in names if name.strip()]
-        most = config.group_streams_max_standby_replicas
-        return {STANDBY_REPLICAS: str(_within(standby, 0, most))} | ({CLIENT_TAGS: ",".join(named)} if named else {})
+        standby = min(max(standby, 0), config.group_streams_max_standby_replicas)
+        return {STANDBY_REPLICAS: str(standby)} | ({CLIENT_TAGS: ",".join(named)} if named else {})
 
     # --- heartbeats
 
@@ -699,11 +711,6 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
     def forgotten(self, operation: Operation, group: StreamsGroup) -> None:
         """See GroupKind."""
         operation.cancel_timer("initial", group.group_id)
-
-
-def _within(value: int, least: int, most: int) -> int:
-    """A group's own value, as near as the broker allows (KIP-1240)."""
-    return min(max(value, least), max(most, least))
 
 
 # --- who speaks
