@@ -87,6 +87,7 @@ NULL = b"NULL"
     metavar="KEY=VALUE",
     help="print.key=true, key.separator=: ... as kafka-console-consumer.sh has them.",
 )
+@click.option("-u", "unbuffered", is_flag=True, hidden=True)  # kcat's: nothing is kept back here anyway
 @click.option("--json", "-J", "json_lines", is_flag=True, help="One line of JSON for each record.")
 @click.option("--quiet", "-q", is_flag=True, help="No live line.")
 def consume(cluster: Cluster, more: tuple[str, ...], topics: tuple[str, ...], **options: Any) -> int:

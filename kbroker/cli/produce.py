@@ -94,7 +94,15 @@ class _Shape(NamedTuple):
     metavar="KEY=VALUE",
     help="parse.key=true, key.separator=: ... as kafka-console-producer.sh has them.",
 )
-@click.option("--compression-codec", "-z", type=click.Choice(CODECS), default="none", show_default=True)
+@click.option(
+    "--compression-codec",
+    "-z",
+    type=click.Choice(CODECS),
+    is_flag=False,
+    flag_value="gzip",  # as kafka-console-producer.sh has it
+    default="none",
+    show_default=True,
+)
 @click.option(
     "--acks",
     cls=Also,

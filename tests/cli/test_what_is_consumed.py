@@ -81,6 +81,10 @@ def test_properties_say_what_of_a_record_is_printed(ask: Ask) -> None:
     assert re.fullmatch(r"CreateTime:\d{13}\|Partition:0\|Offset:0\|h:1,n:null\|key\n", out)
 
 
+def test_kcats_word_for_unbuffered_is_taken(ask: Ask, ten: str) -> None:
+    assert values(ask, "-u", "-q", "-t", ten, "-o", "0", "-c2", "-p", "0") == "01"
+
+
 def test_null_is_told_from_nothing(ask: Ask) -> None:
     ask("produce", "-t", "nulls", "-Z", "-K", ":", stdin=b":\n")
     ask("produce", "-t", "nulls", "-K", ":", stdin=b":\n")

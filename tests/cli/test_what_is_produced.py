@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.cli.produce import produce
 from tests.cli.asking import Ask
 
 
@@ -32,6 +33,13 @@ def test_a_line_that_is_not_as_told_ends_it_behind_the_lines_before(ask: Ask) ->
     assert [each["payload"] for each in said(ask, "half")] == ["1", "2"]
     assert ask(*words, "--property", "ignore.error=true", stdin=b"d\n")[0] == 0
     assert (said(ask, "half")[2]["key"], said(ask, "half")[2]["payload"]) == (None, "d")
+
+
+def test_a_codec_that_is_not_named_is_gzip(ask: Ask) -> None:
+    assert ask("produce", "--compression-codec", "--topic", "packed", stdin=b"1\n") == (0, "", "")
+    assert ask("produce", "-t", "packed", "-z", "lz4", stdin=b"2\n") == (0, "", "")
+    assert [each["payload"] for each in said(ask, "packed")] == ["1", "2"]
+    assert produce.make_context("produce", ["-t", "t", "-z", "-c", "1"]).params["compression_codec"] == "gzip"
 
 
 def test_a_header_without_a_value_has_none(ask: Ask) -> None:
