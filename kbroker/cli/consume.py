@@ -3,6 +3,9 @@
 Options are kcat's, and the longer ones of kafka-console-consumer.sh. On a terminal each record is a line of its own
 with where it is, its time, key, value and headers, over a live line of rate and lag (`_screen.py`); in a pipe it is the
 value alone, as kcat prints it.
+
+Unlike Kafka's and kcat's: a pattern of topics means those that there are when it begins, in a group, too; `-o e@TIME`
+stops at the end that there is now, at the latest.
 """
 
 from __future__ import annotations
