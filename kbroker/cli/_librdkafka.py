@@ -148,17 +148,21 @@ def client_of(kind: type[Any], cluster: Cluster, heard: Heard, own: Mapping[str,
 
 def _is_not_idempotent(settings: Mapping[str, Any]) -> bool:
     """Whether settings that are given rule out what nothing but the command asks for: as Java's producer takes them."""
-    in_flight = str(settings.get("max.in.flight.requests.per.connection", 1))
+
+    def value(name: str, older: str) -> str:
+        return str(settings.get(older, settings.get(name, "")))
+
+    in_flight = value("max.in.flight.requests.per.connection", "max.in.flight")
     return (
-        settings["acks"] not in ("all", "-1")
-        or settings.get("retries") == "0"
+        value("acks", "request.required.acks") not in ("all", "-1")
+        or value("retries", "message.send.max.retries") == "0"
         or (in_flight.isdecimal() and int(in_flight) > MOST_IN_FLIGHT)
     )
 
 
-def transactional_id(cluster: Cluster) -> str | None:
-    """The one among the settings given."""
-    return next((value for key, value in cluster.settings.items() if _name(key) == "transactional.id"), None)
+def setting(cluster: Cluster, name: str) -> str | None:
+    """One of the settings given, in whatever spelling. name: librdkafka's."""
+    return next((value for key, value in cluster.settings.items() if _name(key) == name), None)
 
 
 def _settings(cluster: Cluster) -> dict[str, Any]:
@@ -190,7 +194,7 @@ def metadata(client: Consumer | Producer, cluster: Cluster, heard: Heard, topic:
     """What the cluster says of itself, and of a topic. Raises: ClickException where no broker answers in time."""
     from confluent_kafka import KafkaException
 
-    patience_ms = next((value for key, value in cluster.settings.items() if _name(key) == "bootstrap.timeout.ms"), None)
+    patience_ms = setting(cluster, "bootstrap.timeout.ms")
     end_s = time.monotonic() + (BOOTSTRAP_TIMEOUT_MS if patience_ms is None else whole(patience_ms)) / 1000
     while True:
         left_s = end_s - time.monotonic()

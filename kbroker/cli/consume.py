@@ -23,7 +23,7 @@ import click
 from kbroker.cli import complain
 from kbroker.cli._cluster import Cluster
 from kbroker.cli._elsewhere import Also
-from kbroker.cli._librdkafka import EARLIEST, LATEST, Place, carries_records
+from kbroker.cli._librdkafka import EARLIEST, LATEST, Place, carries_records, setting
 from kbroker.cli._numbers import Number
 from kbroker.cli._properties import printer, properties
 from kbroker.cli._reader import Reader
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3  # partitions in one line
 OFFSETS = f"beginning, end, stored, N, -N, s@MILLISECONDS, {TIMES}"
+FROM_BEGINNING = ("earliest", "beginning", "smallest")  # of auto.offset.reset
 _NAMES = {"earliest": "beginning", "latest": "end"}  # of kafka-console-consumer.sh
 NULL = b"NULL"
 
@@ -103,7 +104,8 @@ def consume(cluster: Cluster, more: tuple[str, ...], topics: tuple[str, ...], **
     patterns += [options["include"]] if options["include"] is not None else []
     if not wanted and not patterns:
         raise click.UsageError("name a topic: -t TOPIC")
-    where, until_ms = _where(options["offsets"], from_beginning=options["from_beginning"])
+    where, until_ms = _where(options["offsets"], is_early=setting(cluster, "auto.offset.reset") in FROM_BEGINNING)
+    where = "beginning" if options["from_beginning"] else where
     _check(where, until_ms, options)
     write, console = _writer(options, many=len(wanted) > 1 or bool(patterns))
     with ended_by_signals():
@@ -122,8 +124,11 @@ def consume(cluster: Cluster, more: tuple[str, ...], topics: tuple[str, ...], **
     return 0
 
 
-def _where(offsets: tuple[str, ...], *, from_beginning: bool) -> tuple[str | None, int | None]:
-    """Where to begin, and before what time to stop. Raises: UsageError."""
+def _where(offsets: tuple[str, ...], *, is_early: bool) -> tuple[str | None, int | None]:
+    """Where to begin, and before what time to stop. is_early: at the beginning, if nothing else is said.
+
+    Raises: UsageError.
+    """
     begins = [_NAMES.get(each, each) for each in offsets if not each.startswith("e@")]
     stops = [each for each in offsets if each.startswith("e@")]
     if len(begins) > 1 or len(stops) > 1:
@@ -131,8 +136,8 @@ def _where(offsets: tuple[str, ...], *, from_beginning: bool) -> tuple[str | Non
     until_ms = None
     if stops and (until_ms := _time_of(stops[0].removeprefix("e@"))) is None:
         raise click.UsageError(f"-o {stops[0]}: allowed: e@MILLISECONDS, e@ and {TIMES}")
-    first = "beginning" if from_beginning or stops else None
-    return (begins[0] if begins and not from_beginning else first), until_ms
+    first = "beginning" if is_early or stops else None
+    return (begins[0] if begins else first), until_ms
 
 
 def _check(where: str | None, until_ms: int | None, options: dict[str, Any]) -> None:

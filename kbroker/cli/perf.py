@@ -24,8 +24,8 @@ from kbroker.cli._librdkafka import (
     carries_records,
     client_of,
     said,
+    setting,
     topic_of,
-    transactional_id,
     why_ended,
 )
 from kbroker.cli._numbers import Number
@@ -86,7 +86,7 @@ def produce(cluster: Cluster, topic: str, as_json: bool, **options: Any) -> int:
     """Write records, and say how many a second, and how long until they were acknowledged."""
     if (options["record_size"] is None) == (options["payload_file"] is None):
         raise click.UsageError("say --record-size, or --payload-file")
-    if transactional_id(cluster) is not None:
+    if setting(cluster, "transactional.id") is not None:
         raise click.UsageError("-X transactional.id=...: records are measured without transactions")
     if options["throughput"] == 0:
         raise click.UsageError("--throughput 0: allowed: -1, or at least 1")

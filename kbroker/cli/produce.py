@@ -21,8 +21,8 @@ from kbroker.cli._librdkafka import (
     carries_records,
     client_of,
     said,
+    setting,
     topic_of,
-    transactional_id,
     why_ended,
 )
 from kbroker.cli._numbers import Number
@@ -171,7 +171,7 @@ class _Sending:
             raise click.ClickException(f"there is no topic {shape.topic!r} at {cluster.bootstrap}")
         self._partitions = len(found.partitions)
         self._sent = 0
-        self._in_transaction = transactional_id(cluster) is not None
+        self._in_transaction = setting(cluster, "transactional.id") is not None
         if self._in_transaction:
             self._producer.init_transactions(FLUSH_SECONDS)
             self._producer.begin_transaction()

@@ -45,6 +45,8 @@ def values(ask: Ask, *words: str) -> str:
         ("-o s@1007 -o e@1002", ""),
         ("--offset earliest -e", "0123456789"),
         ("--offset latest -e", ""),
+        ("--consumer-property auto.offset.reset=earliest -e", "0123456789"),
+        ("-X auto.offset.reset=earliest -o 3 -p 0 -e", "34"),
         ("--from-beginning --timeout-ms 1500", "0123456789"),
         ("--timeout-ms 100", ""),
     ],

@@ -47,7 +47,18 @@ def test_a_header_without_a_value_has_none(ask: Ask) -> None:
     assert said(ask, "headed")[0]["headers"] == ["no", None, "empty", ""]
 
 
-@pytest.mark.parametrize("given", ["acks=1", "acks=0", "retries=0", "max.in.flight.requests.per.connection=6"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "acks=1",
+        "acks=0",
+        "request.required.acks=1",
+        "retries=0",
+        "message.send.max.retries=0",
+        "max.in.flight.requests.per.connection=6",
+        "max.in.flight=6",
+    ],
+)
 def test_a_setting_that_rules_idempotence_out_does_so_as_in_java(ask: Ask, given: str) -> None:
     assert ask("produce", "-t", "settled", "-X", given, stdin=b"1\n") == (0, "", "")
     perf = ("--num-records", "1", "--record-size", "1", "--throughput", "-1", "--producer-props", given, "linger.ms=0")
