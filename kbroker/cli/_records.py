@@ -116,19 +116,21 @@ def formatter(text: str, clean: Clean = as_it_is, null: bytes = b"") -> Callable
     Raises: UsageError for any other token.
     """
     tokens = _tokens(null)
-    parts: list[bytes | Callable[[Consumed], bytes]] = []
-    at = 0
+    template, chosen, at = b"", [], 0
     for match in _TOKEN.finditer(text):
-        parts.append(unescaped(text[at : match.start()]))
+        template += unescaped(text[at : match.start()]).replace(b"%", b"%%")
         at = match.end()
         if match[1] == "%":
-            parts.append(b"%")
+            template += b"%%"
         elif match[1] in tokens:
-            parts.append(tokens[match[1]])
+            template += b"%b"
+            chosen.append(tokens[match[1]])
         else:
             raise click.UsageError(f"--format: {match[0]!r} is none of %{', %'.join(tokens)}, %%")
-    parts.append(unescaped(text[at:]))
-    return lambda record: b"".join(part if isinstance(part, bytes) else clean(part(record)) for part in parts)
+    template += unescaped(text[at:]).replace(b"%", b"%%")
+    if clean is as_it_is:
+        return lambda record: template % tuple([part(record) for part in chosen])
+    return lambda record: template % tuple([clean(part(record)) for part in chosen])
 
 
 def delimited(
