@@ -22,7 +22,7 @@ from tests.cli.asking import Ask, Captured
         ("console-consumer", "No such command 'console-consumer': it is kbroker consume here"),
         ("consumer-groups --list", "No such command 'consumer-groups': it is kbroker groups here"),
         ("producer-perf-test", "No such command 'producer-perf-test': it is kbroker perf produce here"),
-        ("topics --list orders", "Got unexpected extra argument (orders) (see kbroker topics --help)"),
+        ("topics --list orders", "Got unexpected extra argument (orders); did you mean kbroker topics --topic"),
         ("kcat -C", "No such command 'kcat': it is kbroker produce or kbroker consume here"),
         ("-L", "No such option '-L'. kcat's -L is kbroker topics --describe, or kbroker cluster --describe"),
         ("-b localhost:9092 -C -t t", "No such option '-b'. kcat's -C is kbroker consume"),
