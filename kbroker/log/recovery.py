@@ -13,7 +13,7 @@ Source: Kafka documentation, implementation, "Log", "Recovery"; KAFKA-6264 and K
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from kbroker.log.checkpoints import Sealed, parse_leader_epochs, read_text
@@ -100,7 +100,7 @@ def open_log(
         recovery = _Recovery(config, segments, epochs, producers, snapshots, notices, cleaned_to)
         recovery.run(recovery_point, log_start_offset, wall_ms, progress)
         log_end_offset = segments[-1].end()[0]
-    mended |= _mend_aborted(segments, notices, None if sealed is None else sealed.aborted)
+    mended |= _mend_aborted(segments, notices, None if sealed is None else sealed.aborted, unread)
     notices.extend(_lost(path, max(log_end_offset, 0), log_start_offset, recovery_point))
     if log_end_offset < log_start_offset:
         _start_over(segments, log_start_offset, epochs, producers, snapshots)
@@ -527,10 +527,13 @@ class _Recovery:
 # ---- aborted transactions
 
 
-def _mend_aborted(segments: list[Segment], notices: list[str], expected: int | None = None) -> bool:
+def _mend_aborted(
+    segments: list[Segment], notices: list[str], expected: int | None = None, unread: Sequence[Segment] = ()
+) -> bool:
     """Rebuild indices of aborted transactions that make no sense, or all, if they are not what is expected.
 
-    expected: their checksum at the last clean stop, None if it is not known. Returns: whether any was rebuilt.
+    expected: their checksum at the last clean stop, None if it is not known. unread: segments of which a recovery has
+    not rebuilt them: an empty one may have been emptied. Returns: whether any was rebuilt.
     """
     broken = []
     for segment in segments:
@@ -541,6 +544,10 @@ def _mend_aborted(segments: list[Segment], notices: list[str], expected: int | N
         except CorruptFileError as error:
             notices.append(f"{error}: rebuilt from the batches")
             broken.append(segment)
+    for segment in [each for each in unread if each not in broken and each.aborted and not each.aborted.checksum()]:
+        path = segment.folder.file_path(segment.base_offset, "txnindex")
+        notices.append(f"{path}: is empty: rebuilt from the batches")
+        broken.append(segment)
     _remake_aborted(segments, broken)
     if expected is None or not segments or aborted_checksum(segments) == expected:
         return bool(broken)
@@ -561,7 +568,7 @@ def _remake_aborted(segments: list[Segment], which: list[Segment]) -> None:
             segment.aborted.clear()
         for position, header in segment.batches_from(0):
             replay(segment, producers, position, header)
-        if segment in which:
+        if segment in which and not segment.drop_empty_aborted():
             sync_if_there(segment.folder.disk, segment.folder.file_path(segment.base_offset, "txnindex"))
     segments[0].folder.disk.sync_dir(segments[0].folder.path)
 

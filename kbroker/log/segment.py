@@ -496,6 +496,14 @@ class Segment:
         producer_id, first_offset, last_offset, _ = completed
         self._aborted.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
 
+    def drop_empty_aborted(self) -> bool:
+        """Remove an index of aborted transactions without any; whether there is no index now. Raises: OSError."""
+        if self._aborted is not None and not self._aborted.entries():
+            self._aborted.close()
+            self._aborted = None
+            remove_if_there(self.folder.disk, self.folder.file_path(self.base_offset, "txnindex"))
+        return self._aborted is None
+
     def rebuild_indices(self) -> None:
         """Rebuild both indices from the batches' headers."""
         job = self._repair()

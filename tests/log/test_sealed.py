@@ -129,6 +129,19 @@ def test_leader_epochs_that_are_lost_are_those_of_the_batches(disk: SimDisk, con
     assert (seen(start(disk)[0]), start(disk)[1]) == (expected, [])
 
 
+def test_an_emptied_index_of_aborted_transactions_is_made_again_after_a_kill_too(disk: SimDisk) -> None:
+    expected = seen(start(disk)[0])
+    for path in files(disk, ".txnindex"):
+        disk = SimDisk()
+        fill(disk, "/a", compacted=True)
+        disk.remove(MARKER)
+        empty(disk, path)
+        manager, lines = start(disk)
+        said = f"{path}: is empty: rebuilt from the batches"
+        is_last = path.endswith("32.txnindex")  # of the segment that is read again anyway
+        assert (seen(manager), said in lines) == (expected, not is_last)
+
+
 @pytest.mark.parametrize("content", [None, b"", b"0\n0\n"])
 def test_without_any_leader_epochs_they_are_those_of_the_batches_after_a_kill_too(
     disk: SimDisk, content: bytes | None
