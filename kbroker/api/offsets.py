@@ -295,7 +295,10 @@ class DelayedListOffsets:
 
     def _conclude(self, search: _Search, found: Found | None) -> None:
         try:
-            search.conclude(found)
+            if found is not None and found.offset < search.partition.led().log_start_offset:
+                self._scan_next(search._replace(search=search.search.again()))  # it was deleted meanwhile
+            else:
+                search.conclude(found)
         except KafkaError as error:  # it is led by another broker now
             search.refuse(error.code)
 

@@ -41,11 +41,12 @@ class TimeSearch:
     In most logs one stretch is enough. Between two the log may go on, lose segments or be cut back.
     """
 
-    __slots__ = ("_log", "_scans")
+    __slots__ = ("_log", "_scans", "_timestamp")
 
     def __init__(self, log: Log, timestamp: int | None) -> None:
         """timestamp: the first record that is not older is wanted; None: the first one with the largest of all."""
         self._log = log
+        self._timestamp = timestamp
         self._scans = self._for_largest() if timestamp is None else self._for_first(timestamp)
 
     def first_job(self) -> TouchJob | None:
@@ -55,6 +56,10 @@ class TimeSearch:
     def next_scan(self) -> TimeScan | None:
         """What to read now; None: there is no such record. Raises: OSError."""
         return next(self._scans, None)
+
+    def again(self) -> TimeSearch:
+        """The same from its beginning: for one that has found what was removed while it was read."""
+        return TimeSearch(self._log, self._timestamp)
 
     def _left(self) -> Sequence[Segment]:
         """The segments but those that lie before the log's start, and are not deleted yet."""

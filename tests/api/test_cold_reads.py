@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.broker.facts import JobDone
 from kbroker.config.limits import COLD_PATIENCE_MS
+from kbroker.log.times import TimeScan
 from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode
 from tests.requests import batch, fetch, list_offsets, produce, produced
@@ -215,6 +216,25 @@ def test_a_question_by_time_waits_for_the_disk(world: World, client: Client, tim
     part = client.look()[number].topics[0].partitions[0]
     expected = {0: 0, 450: 5, 900: 9, -3: 9}[timestamp]
     assert (before, part.error_code, part.offset) == (NO_ANSWER, 0, expected)
+
+
+@pytest.mark.parametrize(("timestamp", "start", "expected"), [(0, 5, 5), (450, 7, 7), (-3, 10, -1), (900, 10, -1)])
+def test_a_record_that_is_deleted_while_it_is_looked_for_is_no_answer(
+    world: World, client: Client, timestamp: int, start: int, expected: int
+) -> None:
+    number, log = client.send(list_offsets(timestamp), 7), world.partition("t").log
+    assert log is not None
+    for _ in range(2):  # the indices, then the records
+        jobs = world.core.effects.take_jobs()
+        for job in jobs:
+            job.run()
+        if any(isinstance(getattr(job, "job", job), TimeScan) for job in jobs):
+            log.advance_log_start(start)
+        for job in jobs:
+            world.core.step(JobDone(job, None), world.clock.now_ms())
+    ready(world)
+    part = client.look()[number].topics[0].partitions[0]
+    assert (log.log_start_offset, part.error_code, part.offset) == (start, 0, expected)
 
 
 def test_with_records_of_other_partitions_it_waits_for_nothing(world: World, client: Client) -> None:
