@@ -27,8 +27,8 @@ from kbroker.cli._client_security import TOKENAUTH, TOKENS, with_security
 from kbroker.cli._elsewhere import Also
 from kbroker.cli._numbers import whole
 from kbroker.properties import parse_properties
+from kbroker.security.client import KEY, PROTOCOLS, first_name
 from kbroker.security.client import NAMES as SECURITY_NAMES
-from kbroker.security.client import PROTOCOLS, first_name
 from kbroker.usage import installed_by
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
@@ -354,6 +354,8 @@ def settings_given(path: str | None, given: tuple[str, ...]) -> dict[str, str]:
     settings: dict[str, str] = {}
     if path is not None:
         settings.update(properties_of(path))
+        if odd := next((key for key in settings if KEY.fullmatch(key) is None), None):
+            raise click.ClickException(f"{path}: {odd!r} is no setting of a client; allowed: lines of key=value")
     for each in given:
         key, equals, value = each.partition("=")
         if not equals or not key:

@@ -44,6 +44,8 @@ _ALIASES = {
     "ssl.key.pem": "ssl.keystore.key",
 }
 """Names of one thing: kafka-python's and librdkafka's -> the one that is read here."""
+KEY = re.compile(r"[\w.-]+", re.ASCII)
+"""How settings of clients are called, whichever they are."""
 _NAMES = """
     security.protocol sasl.mechanism sasl.jaas.config sasl.username sasl.password sasl.kerberos.principal
     sasl.kerberos.keytab sasl.kerberos.service.name
@@ -138,6 +140,8 @@ def client_security(settings: Mapping[str, str]) -> ClientSecurity:
     shown: dict[str, str] = {}  # as their user has written them
     for written, value in settings.items():
         name = first_name(written)
+        if KEY.fullmatch(written) is None:  # of JSON, say: passed over, it would be plain text and no login
+            raise ValueError(f"{written!r}: no setting of a client; allowed: lines of key=value")
         if name in NAMES:
             given[name], shown[name] = value, written
         elif _CLASS.fullmatch(name) and value:

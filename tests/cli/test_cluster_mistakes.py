@@ -246,6 +246,19 @@ def test_a_file_of_properties_that_is_none_is_named(
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
+@pytest.mark.parametrize("command", ["topics --list", "consume -t t", "console --listener 127.0.0.1:0"])
+@pytest.mark.parametrize(
+    "content", ['{\n  "security.protocol": "SSL"\n}', "security.protocol=SSL".encode("utf-16-le").decode()]
+)
+def test_a_file_that_has_no_settings_of_clients_is_named(ask: Ask, tmp_path: Path, command: str, content: str) -> None:
+    """Passed over, it would be plain text."""
+    (file := tmp_path / "client.json").write_text(content)
+    code, out, err = ask(*command.split(), "--command-config", str(file))
+    assert err.startswith(f"kbroker: {file}: "), err
+    assert err.endswith(" is no setting of a client; allowed: lines of key=value\n"), err
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
 @pytest.mark.parametrize(
     ("address", "named"),
     [
