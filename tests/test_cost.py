@@ -17,17 +17,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from benchmarks.harness.wire import batch, fetch_frame, produce_frame
+from benchmarks.harness.wire import CLIENT_ID, batch, fetch_frame, produce_frame
 from benchmarks.harness.wire import frame as frame_of
 from kbroker.channel import Channel
 from kbroker.config.broker import AUTHORIZERS
 from kbroker.config.limits import LONG_POLL_STEP_MS
 from kbroker.replica.partition import LeaderState
+from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.security import AclCreation, CreateAclsRequest
+from protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
 from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -36,6 +39,7 @@ from protocol.messages.transactions import (
 )
 from protocol.records import Record
 from protocol.records.content import build_batch
+from tests.groups.streams.theatre import subtopology, topology
 from tests.quotas import alter, altered
 from tests.world import World
 
@@ -71,6 +75,8 @@ IN_A_SESSION = 20  # partitions, of which a fetch names one
 SESSION_LINES = {"a consumer": 1410, "a follower": 1175}
 SESSION_VERSION = 12
 FOLLOWER = 2
+HEARTBEAT_LINES = {"consumer": 319, "share": 271, "streams": 456}  # of a member that says no more than that it lives
+GROUP_PARTITIONS = 50
 
 
 def frames() -> dict[str, bytes]:
@@ -296,6 +302,44 @@ def test_a_fetch_in_a_session_runs_no_more_lines_than_it_may(followed: World, re
             ask(followed, channel, request)
         answered(channel)
     assert count.lines <= SESSION_LINES[reader] * SLACK
+
+
+def first_heartbeat(kind: str) -> tuple[Any, int]:
+    """What a member says to join, and in which version."""
+    told: dict[str, Any] = {"group_id": kind, "member_id": "m", "member_epoch": 0}
+    if kind == "share":
+        return ShareGroupHeartbeatRequest(**told, subscribed_topic_names=["read"]), 1
+    told["rebalance_timeout_ms"] = 60_000
+    if kind == "consumer":
+        return ConsumerGroupHeartbeatRequest(**told, subscribed_topic_names=["read"], topic_partitions=[]), 1
+    tasks: dict[str, Any] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
+    shape = topology(subtopology(reads="read"))
+    return StreamsGroupHeartbeatRequest(**told, **tasks, endpoint_information_epoch=0, topology=shape), 1
+
+
+@pytest.mark.parametrize("kind", HEARTBEAT_LINES)
+def test_a_heartbeat_of_an_idle_member_runs_few_lines_however_many_partitions_it_has(kind: str) -> None:
+    world = World(offsets_topic_num_partitions="1", share_coordinator_state_topic_num_partitions="1")
+    world.create("read", partitions=GROUP_PARTITIONS)
+    client = world.client(CLIENT_ID, "localhost")
+    client.send(FindCoordinatorRequest(key=kind), 3)
+    world.advance(100)
+    request, version = first_heartbeat(kind)
+    for _ in range(6):  # until it has all that it is to have, and has said so
+        number = client.send(request, version)
+        world.advance(5_000)
+        answer = client.look()[number]
+        assert not answer.error_code, answer
+        idle = {"group_id": kind, "member_id": "m", "member_epoch": answer.member_epoch}
+        if kind == "consumer":
+            owned = None if answer.assignment is None else answer.assignment.topic_partitions
+            request = ConsumerGroupHeartbeatRequest(**idle, topic_partitions=owned)
+        elif kind == "share":
+            request = ShareGroupHeartbeatRequest(**idle)
+        else:
+            epoch = answer.endpoint_information_epoch
+            request = StreamsGroupHeartbeatRequest(**idle, endpoint_information_epoch=epoch)
+    assert lines_of(world, frame_of(request, version)) <= HEARTBEAT_LINES[kind] * SLACK
 
 
 def transaction(name: str, producer_id: int, epoch: int, sequence: int) -> list[bytes]:
