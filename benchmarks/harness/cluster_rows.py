@@ -75,10 +75,14 @@ class SteadyRow(ClusterRow):
         """One round."""
         raise NotImplementedError
 
+    def topic(self, cluster: Cluster) -> str:
+        """What `begin` makes."""
+        return f"bench-{self.key}"
+
     def end(self, cluster: Cluster) -> None:
         """Take away what `begin` made."""
         with cluster.controller() as connection:
-            delete_topics(connection, [f"bench-{self.key}"])
+            delete_topics(connection, [self.topic(cluster)])
 
 
 class FreshRow(ClusterRow):
@@ -107,7 +111,7 @@ class Produce(SteadyRow):
         self.streams: dict[str, list[Stream]] = {}
 
     def begin(self, cluster: Cluster) -> None:
-        topic = f"bench-{self.key}"
+        topic = self.topic(cluster)
         with cluster.controller() as connection:
             create_topics(connection, [topic], COUNT, configs=KEEP, replicas=3, placed=self.placed(cluster))
         cluster.await_in_sync([topic])
@@ -132,8 +136,16 @@ class Produce(SteadyRow):
         super().end(cluster)
 
 
-class MemberLeads(Produce):
-    """The same to one broker beside two of Apache's in a quorum's cluster, which follow it; what it uses is counted."""
+class OfMember(Produce):
+    """The same in a quorum's cluster, in which both kinds have a member beside two of Apache's brokers."""
+
+    def topic(self, cluster: Cluster) -> str:
+        """Each member has its own."""
+        return f"{super().topic(cluster)}-{cluster.kind}"
+
+
+class MemberLeads(OfMember):
+    """To one broker, which two of Apache's follow; what it uses is counted."""
 
     key = "member-leads"
     title = "produce, 1 KB, acks=all, idempotent, in a quorum's cluster: it leads, two of Apache's follow"
@@ -147,8 +159,8 @@ class MemberLeads(Produce):
         return [[max(cluster.members), 1, 2]] * COUNT
 
 
-class MemberFollows(Produce):
-    """The same to two of Apache's brokers, which a third one follows."""
+class MemberFollows(OfMember):
+    """To two of Apache's brokers, which a third one follows; what that uses is counted."""
 
     key = "member-follows"
     title = "produce, 1 KB, acks=all, idempotent, in a quorum's cluster: two of Apache's lead, it follows"
