@@ -67,7 +67,8 @@ def load(cluster: Cluster, driver: Driver, topic: str) -> Iterator[Load]:
     places, failed = driver.stop_writing()
     assert failed == []
     acknowledged = [Acknowledged("librdkafka", *each) for each in places]
-    assert complaints(acknowledged, everything(driver, topic, WRITTEN)) == []
+    found = complaints(acknowledged, everything(driver, topic, WRITTEN))
+    assert found == [], [breaks(cluster.log(topic, index, at)) for at in cluster.brokers for index in range(WRITTEN)]
     for index in range(WRITTEN):
         logs = {at: cluster.log(topic, index, at) for at in cluster.brokers}
         assert logs[OURS] == logs[1] == logs[2]
@@ -86,6 +87,22 @@ def batches(log: bytes) -> Iterator[tuple[int, int, int]]:
         attributes, last_delta = struct.unpack_from(">hi", log, at + 21)
         yield at, attributes & 7, base + last_delta
         at += 12 + size
+
+
+def breaks(log: bytes) -> list[tuple[int, ...]]:
+    """Where a producer does not go on as it was: offset, leader epoch, producer id, its epoch, and the sequence.
+
+    Of a log that one producer writes. A second epoch of the producer is its client's doing, a sequence that comes twice
+    a broker's.
+    """
+    found, wanted = [], (-1, -1, -1)
+    for at, _, last in batches(log):
+        base, _, leader_epoch = struct.unpack_from(">qii", log, at)
+        producer_id, epoch, sequence = struct.unpack_from(">qhi", log, at + 43)
+        if (producer_id, epoch, sequence) != wanted:
+            found.append((base, leader_epoch, producer_id, epoch, sequence))
+        wanted = producer_id, epoch, sequence + last - base + 1
+    return found
 
 
 @pytest.fixture(scope="module")
