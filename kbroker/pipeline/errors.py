@@ -53,7 +53,7 @@ def explain(error: BaseException) -> str:
 
 
 _JAVA = re.compile(
-    r"^(?:: |\s*Caused by: |.*\(TID \d+\)[^:\n]*: )([\w.$]+(?:Error|Exception)\b(?:: .+)?)$", re.MULTILINE
+    r"^(?:: |\s*Caused by: |.*\(TID \d+\)[^:\n]*: )([\w.$]+(?:Error|Exception)\b(?:[: ].+)?)$", re.MULTILINE
 )
 """What Java raised, where a trace begins: in Py4J's text, behind what another came of, in the text of a lost task."""
 

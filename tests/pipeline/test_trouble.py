@@ -39,8 +39,14 @@ def equal(spark: Any, left: Any, right: Any, names: dict[str, str]) -> bool:
     return bool(audit.audit(spark, left, right, names)["equal"])
 
 
-def test_what_java_raised_is_told_and_not_how_it_was_called() -> None:
-    why = "java.io.IOException: Mkdirs failed to create file:/proc/x/_manifest"
+@pytest.mark.parametrize(
+    "why",
+    [
+        "java.io.IOException: Mkdirs failed to create file:/proc/x/_manifest",
+        "ExitCodeException exitCode=1: chmod: cannot access '/proc/x/_jobs': No such file or directory",
+    ],
+)
+def test_what_java_raised_is_told_and_not_how_it_was_called(why: str) -> None:
     text = f"An error occurred while calling o62.create.\n: {why}\n\tat org.apache.A.b(A.java)\n"
     assert explain(Exception(text)) == why
 
