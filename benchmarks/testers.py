@@ -143,7 +143,10 @@ def main() -> int:
     if reason := apache.missing():
         print(f"\nApache's brokers are left out: {reason}")
     else:
-        for how, title in (("4.3.0", "Apache Kafka 4.3, KRaft"), ("ZooKeeper", "Apache Kafka 3.9 with ZooKeeper")):
+        for how, title in (
+            (apache.NEWEST, "Apache Kafka 4.4, KRaft"),
+            ("ZooKeeper", "Apache Kafka 3.9 with ZooKeeper"),
+        ):
             took = measured(max(1, rounds // 4), lambda how=how: apaches(how))  # type: ignore[misc]
             print(
                 f"| {title}, as a process, from jars | {took} | the same again, or topics with other names |",

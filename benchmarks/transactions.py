@@ -1,4 +1,4 @@
-"""Transactions: commits a second, how long a commit takes and the broker's processor time, beside Apache 4.3.0.
+"""Transactions: commits a second, how long a commit takes and the broker's processor time, beside Apache 4.4.0.
 
 Two kinds of client, each with 1 and with 100 records a transaction:
 
@@ -34,7 +34,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
-from compat_tests.apache import Server
+from compat_tests.apache import NEWEST, Server
 from compat_tests.brokers import broker_of
 from compat_tests.clients import CLIENTS
 from compat_tests.raw import Connection
@@ -51,7 +51,7 @@ from protocol.messages.transactions import (
 from protocol.records import Record
 from protocol.records.content import build_batch
 
-BROKERS = "kbroker", "apache-4.3.0"
+BROKERS = "kbroker", f"apache-{NEWEST}"
 SETTINGS = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",

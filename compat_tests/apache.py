@@ -4,8 +4,8 @@ Used by the compatibility suite, by tests that ask Apache's tools about our file
 (jars by Maven, once, into `.cache/apache/<release>/`), the configuration files and the processes' lives: a process is
 ready when it answers, and ends by its own id. Never reads what the brokers store.
 
-    with KraftBroker("4.3.0", folder) as broker:
-        run_tool("4.3.0", "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.address, "--list")
+    with KraftBroker(NEWEST, folder) as broker:
+        run_tool(NEWEST, "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.address, "--list")
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from kbroker.properties import format_properties
 from kbroker.runtime.blocking import BlockingConnection
 from protocol.messages.metadata import MetadataRequest
 
-RELEASES = ("3.9.1", "4.3.0")
-"""3.9.1 is the last that speaks to ZooKeeper, 4.3.0 the newest."""
+NEWEST = "4.4.0"
+RELEASES = ("3.9.1", NEWEST)
+"""3.9.1 is the last that speaks to ZooKeeper."""
 
-DUMP_TOOL = {"3.9.1": "kafka.tools.DumpLogSegments", "4.3.0": "org.apache.kafka.tools.DumpLogSegments"}
+DUMP_TOOL = {"3.9.1": "kafka.tools.DumpLogSegments", NEWEST: "org.apache.kafka.tools.DumpLogSegments"}
 
 _POM = Path(__file__).parent / "apache.pom.xml"
 _CACHE = Path(__file__).parents[1] / ".cache" / "apache"

@@ -2,7 +2,7 @@
 
 Used by the fixtures in conftest.py, by tests that need settings of their own, and by the bench. Owns our processes and
 their settings; Apache's brokers are those of `apache.py`. A test that fails on Apache's broker is a wrong test:
-`--broker apache-4.3.0` tells.
+`--broker apache-4.4.0` tells.
 
 Ours is that of `kbroker.testing`, as anybody's tests have it, wherever a test does no more than speak to it. A process
 it is where the test is about one: what is killed by -9, whose memory is measured, whose log directories or ZooKeeper
@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from compat_tests.apache import BrokerServer, KraftBroker, NotReadyError, Quorum, Server, free_port
+from compat_tests.apache import RELEASES, BrokerServer, KraftBroker, NotReadyError, Quorum, Server, free_port
 from kbroker.properties import format_properties
 from kbroker.testing import broker as broker_for_tests
 
-CHOICES = ("kbroker", "apache-4.3.0", "apache-3.9.1")
+CHOICES = ("kbroker", *(f"apache-{release}" for release in reversed(RELEASES)))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from compat_tests import environments
-from compat_tests.apache import SMALL_JVM
+from compat_tests.apache import NEWEST, SMALL_JVM
 
 ANSWER_S = 60.0
 """The longest a client may take for one call; the tests' own deadlines are shorter."""
@@ -111,6 +111,8 @@ LIBRDKAFKA_SHARES = Client(
 )
 """A preview. Its driver has members of share groups alone."""
 
+NEWEST_JAVA = Client("Java", NEWEST, _java(NEWEST))
+
 CLIENTS = (
     Client(
         "kafka-python",
@@ -160,10 +162,8 @@ CLIENTS = (
         },
     ),
     Client("Java", "3.9.1", _java("3.9.1")),
-    Client("Java", "4.3.0", _java("4.3.0")),
+    NEWEST_JAVA,
 )
-
-JAVA_4_4 = Client("Java", "4.4.0", _java("4.4.0"))
 
 
 @contextmanager
@@ -179,7 +179,7 @@ def running(address: str, folder: Path, *clients: Client) -> Iterator[list[Drive
 
 FRANZ_GO = Client("franz-go", "1.22.2", lambda: [environments.go_program("franz-go-1.22.2", "franz_go")])
 """Of which the driver has group transactions, members of groups, and what the matrix of security asks."""
-SPEAK_KIP_848 = (LIBRDKAFKA, JAVA_4_4, FRANZ_GO)
+SPEAK_KIP_848 = (LIBRDKAFKA, NEWEST_JAVA, FRANZ_GO)
 """Clients that know groups whose coordinator assigns."""
 
 

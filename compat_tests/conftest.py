@@ -1,7 +1,7 @@
 """Which broker, which clients: options, fixtures and the reporter of the compatibility suite.
 
     pytest compat_tests -m quick                            what scripts/test runs
-    pytest compat_tests --broker apache-4.3.0               the same against Apache's broker
+    pytest compat_tests --broker apache-4.4.0               the same against Apache's broker
     pytest compat_tests --matrix docs/compatibility.md      and write the matrix
 
 Tests that need Java are skipped, visibly, where there is none; under CI=true they fail instead.

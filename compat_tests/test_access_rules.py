@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from compat_tests.apache import RELEASES, KraftBroker, ZooKeeper, ZooKeeperBroker, run_tool
+from compat_tests.apache import NEWEST, RELEASES, KraftBroker, ZooKeeper, ZooKeeperBroker, run_tool
 from compat_tests.brokers import KbrokerProcess
 from compat_tests.raw import Connection
 from compat_tests.waiting import eventually
@@ -47,7 +47,6 @@ from tests.api.test_authorization import requested
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 load()
-NEWEST = "4.4.0"
 ADMIN, CLIENT = "127.0.0.1", "127.0.0.3"
 CONTROL = {4, 5, 6, 7, 27, 56, 67}  # what a broker would obey: asked without the right alone
 TYPES = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID)
@@ -225,7 +224,7 @@ OTHERWISE_SINCE = {
 }
 CASES = [
     (release, api, at)
-    for release, otherwise in ((RELEASES[0], OTHERWISE), (NEWEST, OTHERWISE_SINCE))
+    for release, otherwise in zip(RELEASES, (OTHERWISE, OTHERWISE_SINCE), strict=True)
     for api, route in sorted(ROUTES.items())
     for at, _ in enumerate(route.needs)
     if (route.name, at) not in otherwise

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.apache import KraftBroker, NotReadyError, run_tool, zookeeper_cluster
+from compat_tests.apache import NEWEST, KraftBroker, NotReadyError, run_tool, zookeeper_cluster
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 pytestmark = [pytest.mark.quick, pytest.mark.java, pytest.mark.timeout(600)]  # the first run fetches the jars
 
 
-@pytest.mark.parametrize("release", ["3.9.1", "4.3.0"])
+@pytest.mark.parametrize("release", ["3.9.1", NEWEST])
 def test_kraft_broker_keeps_its_topics_over_a_restart(release: str, tmp_path: Path) -> None:
     broker = KraftBroker(release, tmp_path)
     with broker:
@@ -31,4 +31,4 @@ def test_zookeeper_cluster_has_the_brokers_asked_for(tmp_path: Path) -> None:
 
 def test_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(NotReadyError, match=r"log\.retention\.ms"):
-        KraftBroker("4.3.0", tmp_path, settings={"log.retention.ms": "x"}).start()
+        KraftBroker(NEWEST, tmp_path, settings={"log.retention.ms": "x"}).start()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.apache import RELEASES, run_tool
+from compat_tests.apache import NEWEST, RELEASES, run_tool
 from compat_tests.brokers import Place
 from compat_tests.clients import Driver
 from compat_tests.test_groups import fill
@@ -18,10 +18,10 @@ from compat_tests.waiting import eventually
 
 SECTION = "7 Apache's tools"
 TOOLS = "org.apache.kafka.tools"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = {"3.9.1": "kafka.admin.ConfigCommand", NEWEST: f"{TOOLS}.ConfigCommand"}
 CONSOLE_CONSUMER = f"{TOOLS}.consumer.ConsoleConsumer"
-CONSOLE_PRODUCER = {"3.9.1": "kafka.tools.ConsoleProducer", "4.3.0": f"{TOOLS}.ConsoleProducer"}
-API_VERSIONS = {"3.9.1": "kafka.admin.BrokerApiVersionsCommand", "4.3.0": f"{TOOLS}.BrokerApiVersionsCommand"}
+CONSOLE_PRODUCER = {"3.9.1": "kafka.tools.ConsoleProducer", NEWEST: f"{TOOLS}.ConsoleProducer"}
+API_VERSIONS = {"3.9.1": "kafka.admin.BrokerApiVersionsCommand", NEWEST: f"{TOOLS}.BrokerApiVersionsCommand"}
 GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
 pytestmark = [pytest.mark.java, pytest.mark.timeout(180), pytest.mark.parametrize("release", RELEASES)]
 
@@ -163,9 +163,9 @@ def test_configs(release: str, broker: Place, reference: Driver, topic: str) -> 
     """kafka-configs alters, describes and takes back a topic's setting"""
     reference.create_topic(topic)
     entity = ["--bootstrap-server", broker.address, "--entity-type", "topics", "--entity-name", topic]
-    run(release, CONFIGS, *entity, "--alter", "--add-config", "max.message.bytes=123456")
-    assert "max.message.bytes=123456" in run(release, CONFIGS, *entity, "--describe")
-    run(release, CONFIGS, *entity, "--alter", "--delete-config", "max.message.bytes")
+    run(release, CONFIGS[release], *entity, "--alter", "--add-config", "max.message.bytes=123456")
+    assert "max.message.bytes=123456" in run(release, CONFIGS[release], *entity, "--describe")
+    run(release, CONFIGS[release], *entity, "--alter", "--delete-config", "max.message.bytes")
     assert reference.topic_configs(topic)["max.message.bytes"] == "1048588"
 
 
@@ -173,7 +173,7 @@ def test_quotas(release: str, broker: Place, topic: str) -> None:
     """kafka-configs sets, describes and removes quotas of users, client ids and addresses"""
 
     def configs(*arguments: str) -> str:
-        return run(release, CONFIGS, "--bootstrap-server", broker.address, *arguments)
+        return run(release, CONFIGS[release], "--bootstrap-server", broker.address, *arguments)
 
     user = ["--entity-type", "users", "--entity-name", topic]
     both = [*user, "--entity-type", "clients", "--entity-default"]
@@ -197,9 +197,9 @@ def test_configs_of_the_broker(release: str, broker: Place, reference: Driver) -
     """kafka-configs describes all settings of the broker, and alters one"""
     node = str(reference.brokers()[0][0])
     entity = ["--bootstrap-server", broker.address, "--entity-type", "brokers", "--entity-name", node]
-    run(release, CONFIGS, *entity, "--alter", "--add-config", "log.cleaner.threads=2")
-    said = run(release, CONFIGS, *entity, "--describe", "--all")
-    run(release, CONFIGS, *entity, "--alter", "--delete-config", "log.cleaner.threads")
+    run(release, CONFIGS[release], *entity, "--alter", "--add-config", "log.cleaner.threads=2")
+    said = run(release, CONFIGS[release], *entity, "--describe", "--all")
+    run(release, CONFIGS[release], *entity, "--alter", "--delete-config", "log.cleaner.threads")
     assert "log.cleaner.threads=2" in said
     assert "log.segment.bytes=1073741824" in said
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from jwt.algorithms import RSAAlgorithm
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, KafkaAdminClient, NewTopic, ResourcePattern, ResourceType
 
-from compat_tests.apache import SMALL_JVM, KraftBroker, free_port
+from compat_tests.apache import NEWEST, SMALL_JVM, KraftBroker, free_port
 from compat_tests.brokers import KbrokerProcess
 from compat_tests.clients import CLIENTS, FRANZ_GO, Client, ClientError, start
 from compat_tests.test_security import IMPATIENT
@@ -27,7 +27,6 @@ from compat_tests.test_security import IMPATIENT
 SECTION = "13 Logins by tokens of an issuer"
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
-APACHE = "4.3.0"
 ISSUER = generate_private_key(65537, 2048)
 TOPIC, TOKEN_FILE = "allowed", "token"
 LISTENER = "listener.name.sasl_plaintext.oauthbearer."
@@ -47,7 +46,8 @@ WITH_BEARER = [
 
 
 def bearer(**other: Any) -> str:
-    claims = {"sub": "writer", "iat": int(time.time()), "exp": int(time.time()) + 600, "aud": "kafka", **other}
+    now = int(time.time())
+    claims = {"sub": "writer", "iss": "us", "iat": now, "exp": now + 600, "aud": "kafka", **other}
     return jwt.encode(claims, ISSUER, "RS256", headers={"kid": "k"})
 
 
@@ -62,6 +62,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
         "sasl.oauthbearer.expected.audience": "kafka",
+        "sasl.oauthbearer.expected.issuer": "us",
         f"{LISTENER}sasl.jaas.config": f"{JAVAS}.OAuthBearerLoginModule required;",
         f"{LISTENER}sasl.server.callback.handler.class": f"{JAVAS}.OAuthBearerValidatorCallbackHandler",
     }
@@ -85,7 +86,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
                 allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys.as_uri()}"
                 jvm = (*SMALL_JVM, allowed)
                 running.enter_context(
-                    KraftBroker(APACHE, folder / kind, settings={**common, **own}, port=plain, jvm=jvm)
+                    KraftBroker(NEWEST, folder / kind, settings={**common, **own}, port=plain, jvm=jvm)
                 )
             _fill(plain)
             found[kind] = f"127.0.0.1:{asked}"

@@ -24,6 +24,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from compat_tests.apache import NEWEST
 from compat_tests.brokers import place_of
 from compat_tests.environments import unavailable
 from compat_tests.test_streams import NAME, PARTITIONS, SOURCE, TOPIC
@@ -430,7 +431,7 @@ def test_ten_thousand_topics_scroll(shop: Shop) -> None:
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("release", ["apache-4.3.0", "apache-3.9.1"])
+@pytest.mark.parametrize("release", [f"apache-{NEWEST}", "apache-3.9.1"])
 def test_apaches_cluster_has_every_screen(release: str, tmp_path: Path) -> None:
     """Asked by the same functions that make the pages; what needs the broker itself is not offered."""
     settings = {"offsets.topic.replication.factor": "1", "group.initial.rebalance.delay.ms": "0"}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.apache import KraftBroker
+from compat_tests.apache import NEWEST, KraftBroker
 from compat_tests.brokers import place_of
 from compat_tests.raw import Connection
 from compat_tests.test_differences import MADE_UP, NOT_COMPARED, Told
@@ -52,7 +52,6 @@ from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
-RELEASE = "4.4.0"
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
@@ -271,7 +270,7 @@ def story(request: pytest.FixtureRequest) -> Callable[[Story], None]:
 
 @pytest.fixture(scope="module")
 def apaches(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with KraftBroker(RELEASE, tmp_path_factory.mktemp("apache"), settings=SETTINGS) as broker:
+    with KraftBroker(NEWEST, tmp_path_factory.mktemp("apache"), settings=SETTINGS) as broker:
         yield broker
 
 

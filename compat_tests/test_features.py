@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.apache import NotReadyError, Server, ZooKeeper, ZooKeeperBroker, run_tool
+from compat_tests.apache import RELEASES, NotReadyError, Server, ZooKeeper, ZooKeeperBroker, run_tool
 from compat_tests.brokers import KbrokerProcess
 from compat_tests.raw import Connection
 from compat_tests.waiting import eventually
@@ -16,7 +16,6 @@ from protocol.messages.metadata import MetadataRequest
 
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 NAME = TRANSACTION_VERSION
-RELEASES = ("3.9.1", "4.4.0")
 DESCRIBED = re.compile(
     r"Feature: (\S+)\s+SupportedMinVersion: (\d+)\s+SupportedMaxVersion: (\d+)\s+FinalizedVersionLevel: (\d+|-)\s"
 )

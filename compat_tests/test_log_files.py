@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from compat_tests.apache import KraftBroker, ZooKeeper, ZooKeeperBroker, dump_log, run_tool
+from compat_tests.apache import NEWEST, KraftBroker, ZooKeeper, ZooKeeperBroker, dump_log, run_tool
 from compat_tests.apache_data import fill as fill_apache
 from kbroker.log.config import LogConfig
 from kbroker.runtime.files import SystemDisk
@@ -53,7 +53,7 @@ def our_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # 3.9.1 has the formats that ours are; the newest release, which takes half a minute more, is left to scripts/compat
-@pytest.fixture(scope="module", params=["4.3.0", pytest.param("3.9.1", marks=pytest.mark.quick)])
+@pytest.fixture(scope="module", params=[NEWEST, pytest.param("3.9.1", marks=pytest.mark.quick)])
 def apache_directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a running Apache broker left after a clean stop."""
     folder = tmp_path_factory.mktemp("apache")
@@ -71,7 +71,7 @@ def apache_directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
 # ---- Apache's tool on our files
 
 
-@pytest.mark.parametrize("release", ["3.9.1", "4.3.0"])
+@pytest.mark.parametrize("release", ["3.9.1", NEWEST])
 @pytest.mark.quick
 def test_apaches_tool_finds_no_fault_in_our_indices(our_directory: Path, release: str) -> None:
     files = files_in(our_directory)
@@ -148,7 +148,7 @@ def test_records_that_brokers_keep_are_shown_as_apaches_tool_shows_them(
     apache_directory: Path, topic: str, flag: str
 ) -> None:
     path = str(apache_directory / f"{topic}-0" / "00000000000000000000.log")
-    theirs, mine = dump_log("4.3.0", "--files", path, flag), ours("dump-log", "--files", path, flag)
+    theirs, mine = dump_log(NEWEST, "--files", path, flag), ours("dump-log", "--files", path, flag)
     assert shown(mine.stdout) == shown(theirs.stdout)
 
 
@@ -163,7 +163,7 @@ while True:
 
 @pytest.mark.quick
 def test_a_killed_brokers_directory_has_nothing_but_a_torn_end(tmp_path: Path) -> None:
-    broker = KraftBroker("4.3.0", tmp_path).start()
+    broker = KraftBroker(NEWEST, tmp_path).start()
     flood = subprocess.Popen([sys.executable, "-c", FLOOD, broker.address], stderr=subprocess.DEVNULL)
     try:
         log = broker.log_dirs[0] / "t-0" / "00000000000000000000.log"

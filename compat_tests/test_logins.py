@@ -90,14 +90,14 @@ def test_users_that_kafka_configs_makes_log_in(release: str, broker: BrokerProce
     user = f"carol{release}"
     wanted = "SCRAM-SHA-256=[iterations=8192,password=first],SCRAM-SHA-512=[password=second]"
     of_user = ("--bootstrap-server", at, "--command-config", admin, "--entity-type", "users", "--entity-name", user)
-    run(release, CONFIGS, *of_user, "--alter", "--add-config", wanted)
-    said = run(release, CONFIGS, *of_user, "--describe")
+    run(release, CONFIGS[release], *of_user, "--alter", "--add-config", wanted)
+    said = run(release, CONFIGS[release], *of_user, "--describe")
     assert "SCRAM-SHA-256=iterations=8192" in said
     assert "SCRAM-SHA-512=iterations=4096" in said
     for mechanism, password in (("SCRAM-SHA-256", "first"), ("SCRAM-SHA-512", "second")):
         carry(release, at, f"{user}-{mechanism}", properties(tmp_path, mechanism, scram(user, password)))
-    run(release, CONFIGS, *of_user, "--alter", "--delete-config", "SCRAM-SHA-256")
-    said = run(release, CONFIGS, *of_user, "--describe")
+    run(release, CONFIGS[release], *of_user, "--alter", "--delete-config", "SCRAM-SHA-256")
+    said = run(release, CONFIGS[release], *of_user, "--describe")
     assert "SCRAM-SHA-256" not in said
 
 
@@ -138,7 +138,7 @@ def test_a_token_that_has_expired_is_javas_own_error(release: str, broker: Broke
 
     def says() -> str:
         try:
-            return run(release, CONFIGS, "--bootstrap-server", at, "--command-config", config,
+            return run(release, CONFIGS[release], "--bootstrap-server", at, "--command-config", config,
                        "--entity-type", "brokers", "--describe")  # fmt: skip
         except AssertionError as error:
             return str(error)
@@ -155,7 +155,7 @@ def test_a_token_that_has_expired_is_javas_own_error(release: str, broker: Broke
 def test_a_wrong_password_is_javas_own_error(release: str, broker: BrokerProcess, tmp_path: Path) -> None:
     config = properties(tmp_path, "SCRAM-SHA-512", scram("nobody", "SECRET"))
     with pytest.raises(AssertionError, match="SaslAuthenticationException"):
-        run(release, CONFIGS, "--bootstrap-server", f"127.0.0.1:{broker.port}", "--command-config", config,
+        run(release, CONFIGS[release], "--bootstrap-server", f"127.0.0.1:{broker.port}", "--command-config", config,
             "--entity-type", "brokers", "--describe")  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from compat_tests.apache import java_command
+from compat_tests.apache import NEWEST, java_command
 from compat_tests.clients import LIBRDKAFKA
 from compat_tests.test_apache_tools import CONSOLE_CONSUMER
 from kbroker.testing import Cluster, cluster
@@ -76,8 +76,8 @@ def racks() -> Iterator[Cluster]:
 
 @pytest.mark.parametrize(
     "consumer",
-    [by_kafka_python, by_librdkafka, by_java("3.9.1"), by_java("4.3.0")],
-    ids=["kafka-python", "librdkafka", "Java 3.9.1", "Java 4.3.0"],
+    [by_kafka_python, by_librdkafka, by_java("3.9.1"), by_java(NEWEST)],
+    ids=["kafka-python", "librdkafka", "Java 3.9.1", f"Java {NEWEST}"],
 )
 @pytest.mark.parametrize(("rack", "asked"), [("there", [1, 1, 0]), ("nowhere", [1, 0, 0])])
 def test_a_consumer_reads_from_the_replica_of_its_rack(

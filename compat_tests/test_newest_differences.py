@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.apache import KraftBroker
+from compat_tests.apache import NEWEST, KraftBroker
 from compat_tests.brokers import place_of
 from compat_tests.raw import Connection
 from compat_tests.test_differences import MADE_UP, NOT_COMPARED, Told
@@ -37,7 +37,6 @@ from protocol.messages.transactions import (
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
-RELEASE = "4.4.0"
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
@@ -147,7 +146,7 @@ def answers_of(port: int) -> list[str]:
 
 def test_the_same_is_answered_in_the_newest_versions(tmp_path: Path) -> None:
     assert "topic_id" in MADE_UP
-    with KraftBroker(RELEASE, tmp_path / "apache", settings=SETTINGS) as apaches:
+    with KraftBroker(NEWEST, tmp_path / "apache", settings=SETTINGS) as apaches:
         theirs = answers_of(apaches.port)
     with place_of("kbroker", tmp_path / "ours", SETTINGS) as place:
         ours = answers_of(place.port)

@@ -16,13 +16,12 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from compat_tests import waiting
-from compat_tests.apache import BrokerServer, Quorum, QuorumBroker, Server, free_port, run_tool
+from compat_tests.apache import NEWEST, BrokerServer, Quorum, QuorumBroker, Server, free_port, run_tool
 from compat_tests.brokers import KbrokerMember
 from compat_tests.raw import METADATA, Connection
 from kbroker.properties import format_properties, parse_properties
 from protocol.messages.metadata import MetadataRequest
 
-RELEASE = "4.4.0"
 NODE = 7
 OFTEN = {
     "metadata.log.max.record.bytes.between.snapshots": "3000",
@@ -38,7 +37,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def quorum(tmp_path: Path) -> Iterator[Quorum]:
-    found = Quorum(RELEASE, tmp_path, controllers=3)
+    found = Quorum(NEWEST, tmp_path, controllers=3)
     with ExitStack() as stack:
         for controller in found.controllers.values():
             controller.start_timeout_s = 180
@@ -93,7 +92,7 @@ def everything(broker: Server, topic: str, count: int) -> list[bytes]:
 def check_dumped(*files: Path) -> None:
     """Apache's tool reads all of it."""
     arguments = ["--cluster-metadata-decoder", "--deep-iteration", "--files", ",".join(map(str, files))]
-    done = run_tool(RELEASE, "org.apache.kafka.tools.DumpLogSegments", *arguments)
+    done = run_tool(NEWEST, "org.apache.kafka.tools.DumpLogSegments", *arguments)
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert said.count("Dumping ") == len(files), said

@@ -20,14 +20,13 @@ import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from compat_tests import waiting
-from compat_tests.apache import Quorum, QuorumBroker, Server, run_tool
+from compat_tests.apache import NEWEST, Quorum, QuorumBroker, Server, run_tool
 from compat_tests.brokers import KbrokerMember
 from compat_tests.checker import Acknowledged, complaints, everything
 from compat_tests.clients import LIBRDKAFKA, Driver, running
 from compat_tests.raw import METADATA, Connection
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 
-RELEASE = "4.4.0"
 OURS = 3
 eventually = partial(waiting.eventually, within_s=60)
 TOOLS = "org.apache.kafka.tools"
@@ -106,7 +105,7 @@ class Cluster:
 
     def tool(self, name: str, *arguments: str, at: int = OURS, code: int = 0) -> str:
         """What one of Apache's tools said, that knows one broker."""
-        done = run_tool(RELEASE, name, "--bootstrap-server", self.brokers[at].address, *arguments)
+        done = run_tool(NEWEST, name, "--bootstrap-server", self.brokers[at].address, *arguments)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout if code == 0 else done.stdout + done.stderr
 
@@ -143,7 +142,7 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("quorum")
-    with Cluster(folder, Quorum(RELEASE, folder, settings=RULED)) as made:
+    with Cluster(folder, Quorum(NEWEST, folder, settings=RULED)) as made:
         yield made
 
 

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from compat_tests import environments
-from compat_tests.apache import RELEASES, run_tool
+from compat_tests.apache import NEWEST, RELEASES, run_tool
 from tests.cli.test_secure_start import Started
 
 SECTION = "7 Apache's tools"
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
-PRODUCER = {"3.9.1": "kafka.tools.ConsoleProducer", "4.3.0": "org.apache.kafka.tools.ConsoleProducer"}
+PRODUCER = {"3.9.1": "kafka.tools.ConsoleProducer", NEWEST: "org.apache.kafka.tools.ConsoleProducer"}
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-CONFIG = "kafka.admin.ConfigCommand"
-ACLS = {"3.9.1": "kafka.admin.AclCommand", "4.3.0": "org.apache.kafka.tools.AclCommand"}
+CONFIG = {"3.9.1": "kafka.admin.ConfigCommand", NEWEST: "org.apache.kafka.tools.ConfigCommand"}
+ACLS = {"3.9.1": "kafka.admin.AclCommand", NEWEST: "org.apache.kafka.tools.AclCommand"}
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 PASSWORD = "wonderland"
 SPARK = """
@@ -75,7 +75,7 @@ def test_tools_administer_it(started: Started, release: str, tmp_path: Path) -> 
     user, topic = f"user-{release}", f"seen-{release}"
     made = f"SCRAM-SHA-512=[password={PASSWORD}]"
     entity = ("--entity-type", "users", "--entity-name", user)
-    done = run_tool(release, CONFIG, *as_admin, "--alter", "--add-config", made, *entity)
+    done = run_tool(release, CONFIG[release], *as_admin, "--alter", "--add-config", made, *entity)
     assert f"Completed updating config for user {user}" in done.stdout, done.stdout + done.stderr
     done = run_tool(release, TOPICS, *as_admin, "--create", "--topic", topic)
     assert f"Created topic {topic}" in done.stdout, done.stdout + done.stderr

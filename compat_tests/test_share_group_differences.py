@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.apache import KraftBroker
+from compat_tests.apache import NEWEST, KraftBroker
 from compat_tests.brokers import place_of
 from compat_tests.raw import Connection
 from compat_tests.test_consumer_group_differences import Story
@@ -49,7 +49,6 @@ from protocol.messages.share_groups import (
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
-RELEASE = "4.4.0"
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
@@ -303,7 +302,7 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]
     """Of Apache's broker, and of ours."""
     folder = tmp_path_factory.mktemp("brokers")
     with (
-        KraftBroker(RELEASE, folder / "apache", settings=SETTINGS | APACHES_OWN) as theirs,
+        KraftBroker(NEWEST, folder / "apache", settings=SETTINGS | APACHES_OWN) as theirs,
         place_of("kbroker", folder / "ours", SETTINGS) as ours,
     ):
         yield theirs.port, ours.port

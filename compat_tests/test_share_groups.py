@@ -18,20 +18,19 @@ from compat_tests.clients import REFERENCE, Client, Driver, running
 from compat_tests.waiting import eventually
 
 SECTION, COLUMN = "10 Groups of Kafka 4", "Java share consumer"
-RELEASE = apache.RELEASES[-1]
 SETTINGS = {"offsets.topic.num.partitions": "1", "share.coordinator.state.topic.num.partitions": "2"}
 GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 SHARES = Client(
     "Java share consumer",
-    RELEASE,
+    apache.NEWEST,
     lambda: [
         "java",
         *apache.SMALL_JVM,
         "-Xmx256m",
         "-cp",
-        environments.java_classpath(RELEASE),
+        environments.java_classpath(apache.NEWEST),
         environments.driver("ShareDriver.java"),
     ],
 )
@@ -109,7 +108,7 @@ def test_the_tool_describes_resets_and_deletes(here: Here) -> None:
     assert shares.ask("commit", member="m") == []
 
     def tool(*arguments: str) -> str:
-        done = apache.run_tool(RELEASE, GROUPS, "--bootstrap-server", broker.address, *arguments)
+        done = apache.run_tool(apache.NEWEST, GROUPS, "--bootstrap-server", broker.address, *arguments)
         return done.stdout + done.stderr
 
     assert "work" in tool("--list")
@@ -139,7 +138,7 @@ def test_a_group_s_settings_are_set_by_the_tool(here: Here) -> None:
     broker, shares, reference = here
 
     def configs(*arguments: str) -> str:
-        done = apache.run_tool(RELEASE, CONFIGS, "--bootstrap-server", broker.address, *arguments)
+        done = apache.run_tool(apache.NEWEST, CONFIGS, "--bootstrap-server", broker.address, *arguments)
         return done.stdout + done.stderr
 
     reference.create_topic("jobs")
@@ -165,7 +164,7 @@ def test_the_console_reads(here: Here) -> None:
     broker, _, _ = here
     fill(here, "jobs", 3)
     arguments = ["--bootstrap-server", broker.address, "--topic", "jobs", "--group", "work", "--max-messages", "3"]
-    assert apache.run_tool(RELEASE, CONSOLE, *arguments).stdout.split() == ["0", "1", "2"]
+    assert apache.run_tool(apache.NEWEST, CONSOLE, *arguments).stdout.split() == ["0", "1", "2"]
 
 
 def test_no_accepted_record_comes_again_and_none_is_lost_while_the_broker_is_killed(

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from compat_tests import apache
+from compat_tests.apache import NEWEST
 from compat_tests.brokers import KbrokerProcess
 from compat_tests.clients import REFERENCE, Driver, running, start
 from compat_tests.test_group_transactions_killed import SETTINGS as TRANSACTION_SETTINGS
 from compat_tests.test_streams import LINES, NAME, PARTITIONS, SOURCE, TOPIC, WORDS, WORDS_IN_LINE, read, streams
 from compat_tests.waiting import eventually
 
-RELEASE = "4.4.0"
-SECTION, COLUMN = "9 Transactions", f"Kafka Streams {RELEASE}"
+SECTION, COLUMN = "9 Transactions", f"Kafka Streams {NEWEST}"
 TOOL = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 SETTINGS = {
     **TRANSACTION_SETTINGS,
@@ -52,7 +52,7 @@ class Instances:
 
     def start(self, number: int) -> None:
         """Start an instance; it finds what one of its number left."""
-        driver = start(streams(self.folder / f"state-{number}", RELEASE), self.address, self.folder)
+        driver = start(streams(self.folder / f"state-{number}", NEWEST), self.address, self.folder)
         driver.ask("start", name=NAME, source=SOURCE, topic=TOPIC, settings=OWN)
         self.drivers[number] = driver
 
@@ -103,7 +103,7 @@ def check_counts(reference: Driver, counts: Counter[str]) -> None:
 
 def tool(broker: KbrokerProcess, *arguments: str) -> str:
     """What kafka-streams-groups.sh says."""
-    done = apache.run_tool(RELEASE, TOOL, "--bootstrap-server", broker.address, *arguments)
+    done = apache.run_tool(NEWEST, TOOL, "--bootstrap-server", broker.address, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

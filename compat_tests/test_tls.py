@@ -159,8 +159,8 @@ def test_apaches_tools(release: str, broker: tuple[BrokerProcess, bool], stores:
     broker_1 = ("--command-config", file, "--entity-type", "brokers", "--entity-name", "1")
     kind = "JKS" if mutual else "PKCS12"
     setting = f"{key}={stores.key_store('broker', kind)}"  # another certificate by the same name
-    run(release, CONFIGS, *place, *broker_1, "--alter", "--add-config", setting)
-    assert key in run(release, CONFIGS, *place, *broker_1, "--describe")
+    run(release, CONFIGS[release], *place, *broker_1, "--alter", "--add-config", setting)
+    assert key in run(release, CONFIGS[release], *place, *broker_1, "--describe")
     assert "was loaded again" in process.log
 
 

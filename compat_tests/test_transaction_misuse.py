@@ -1,6 +1,6 @@
 """Every misuse of transactions, played to Apache Kafka and to us: the answers must be the same.
 
-Of the first protocol Apache is 3.9.1; of the second (KIP-890) it is 4.3.0, which always speaks it.
+Of the first protocol Apache is 3.9.1; of the second (KIP-890) it is 4.4.0, which always speaks it.
 
 A table of deeds, each tried in every state that a transactional id can be in, by its holder and by others, in old and
 new versions of each request. What differs on purpose stands in docs/transactions.md, and is in no row.
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from compat_tests.apache import NEWEST
 from compat_tests.brokers import place_of
 from compat_tests.raw import Connection, lower
 from compat_tests.test_differences import NOT_COMPARED, Told, topic
@@ -417,7 +418,7 @@ STORIES = [
 
 @pytest.mark.parametrize(
     ("apache", "settings", "stories"),
-    [("apache-3.9.1", {}, STORIES), ("apache-4.3.0", SECOND, OF_SECOND_PROTOCOL)],
+    [("apache-3.9.1", {}, STORIES), (f"apache-{NEWEST}", SECOND, OF_SECOND_PROTOCOL)],
     ids=["first protocol", "second protocol"],
 )
 def test_both_brokers_answer_every_misuse_the_same(

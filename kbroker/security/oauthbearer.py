@@ -4,6 +4,9 @@ A refusal is a text in JSON, which the client answers with one byte; then the lo
 is `validate`: its signature by the keys of a JSON Web Key Set, who issued it and for whom, when it ends. An unsigned
 token (`alg` none) is taken by `validate_unsecured` alone, which is asked for by the name of Kafka's class.
 
+Unlike Kafka 4.4, as in Kafka up to 4.3: where `sasl.oauthbearer.expected.issuer` is not set, a token may be of any
+issuer whose keys are known; there is no `sasl.oauthbearer.allow.unverified.issuer`.
+
 Source: OAuthBearerValidatorCallbackHandler, OAuthBearerUnsecuredValidatorCallbackHandler of Apache Kafka 3.9.
 """
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from compat_tests.apache import KraftBroker, free_port
+from compat_tests.apache import NEWEST, KraftBroker, free_port
 from kbroker.pipeline import archive, audit, replay
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
@@ -59,7 +59,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(folder / "broker.pem"),
     }
-    with KraftBroker("4.3.0", folder / "broker", settings=settings, port=plain):
+    with KraftBroker(NEWEST, folder / "broker", settings=settings, port=plain):
         yield Guarded(f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}", f"127.0.0.1:{tls}", str(folder / "ca.pem"))
 
 
