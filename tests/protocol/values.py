@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -37,8 +38,9 @@ def messages(cls: type[Message], version: int) -> st.SearchStrategy[Any]:
     return structs(cls, version, is_flexible(cls, version))
 
 
+@cache
 def structs(cls: type[Struct], version: int, flexible: bool) -> st.SearchStrategy[Any]:
-    """Values of one struct."""
+    """Values of one struct. Hypothesis looks a strategy over when it is made, which is dearer than to draw from it."""
     arguments = {field.name: _field(field, version, flexible) for field in fields_at(cls, version)}
     if flexible:
         arguments["unknown_tags"] = _TAGS
