@@ -38,11 +38,15 @@ def _paths() -> dict[tuple[str, int], str]:
     }
 
 
+def can_judge(message: str, version: int) -> bool:
+    """Whether kio has a class of a message in one version; nothing of it is imported yet."""
+    return message not in CHANGED_UNTIL_STABLE and (message, version) in _paths()
+
+
 @cache
 def entity(message: str, version: int) -> Any:
     """kio's class of a message in one version, or None if it has none that can judge."""
-    path = None if message in CHANGED_UNTIL_STABLE else _paths().get((message, version))
-    return resolve_name(path) if path else None
+    return resolve_name(_paths()[message, version]) if can_judge(message, version) else None
 
 
 def decode(message: type[Message], version: int, data: bytes) -> tuple[Json, bytes]:

@@ -12,7 +12,7 @@ from tests.judges.verdicts import for_examples, kio_objects
 _PAIRS = [
     pytest.param(cls, version, id=f"{cls.__name__}-{version}")
     for cls, version in all_pairs()
-    if kio.entity(cls.__name__, version) is not None
+    if kio.can_judge(cls.__name__, version)
 ]
 
 
