@@ -17,6 +17,7 @@ import click
 from kbroker.broker.coordinator_types import GROUP, TRANSACTION
 from kbroker.log.tools.dump import Decoder
 from kbroker.log.tools.message_json import as_json, json_line
+from kbroker.txn.state import STATUS
 from protocol.message import DecodeError, Message
 from protocol.messages import embedded, stored
 from protocol.records import Record
@@ -115,6 +116,8 @@ def _decode_stored(
         for member in data["members"]:
             _open_embedded(member, "subscription", embedded.ConsumerProtocolSubscription)
             _open_embedded(member, "assignment", embedded.ConsumerProtocolAssignment)
+    if of_value is stored.TransactionLogValue and (state := STATUS.get(data["transactionStatus"])):
+        data["transactionStatus"] = state.value  # since Kafka 4.4; a number before
     return key, json_line({"version": str(version), "data": data})
 
 

@@ -68,7 +68,7 @@ def test_states_of_transactions_are_shown_as_what_they_are(tmp_path: Path, capsy
     assert (
         '| key: {"type":"0","data":{"transactionalId":"pay"}} payload: {"version":"0","data":{"producerId":7,' in shown
     )
-    assert '"transactionPartitions":[{"topic":"orders","partitionIds":[0,2]}]' in shown
+    assert '"transactionStatus":"Ongoing","transactionPartitions":[{"topic":"orders","partitionIds":[0,2]}]' in shown
 
 
 COMMIT_KEY = encode_versioned(OffsetCommitKey(group="billing", topic="orders", partition=3), 1)
