@@ -13,9 +13,10 @@ import struct
 import time
 from collections.abc import Sequence
 
-from benchmarks.harness.clusters import Cluster, partitions, until
+from benchmarks.harness.clusters import POLL_S, Cluster, partitions, until
 from benchmarks.harness.wire import (
     PRODUCE_VERSION,
+    TIMEOUT_S,
     Connection,
     LoadError,
     batch,
@@ -62,10 +63,22 @@ class Stream:
         self._begin()
 
     def _begin(self) -> None:
-        """One batch, whose answer is decoded whole: those that follow are as long."""
-        self.send()
-        answer = bytes(self.connection.frame())
-        check_produced(memoryview(answer))
+        """One batch, whose answer is decoded whole: those that follow are as long.
+
+        A broker does not lead its partitions the moment metadata says so: until then, again.
+        """
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            self.send()
+            answer = bytes(self.connection.frame())
+            try:
+                check_produced(memoryview(answer))
+                break
+            except LoadError:
+                if time.monotonic() > deadline:
+                    raise
+            self.sent -= 1
+            time.sleep(POLL_S)
         self._answer_bytes = len(answer) + 4
         self.answered += 1
 
