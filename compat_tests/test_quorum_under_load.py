@@ -108,7 +108,8 @@ def breaks(log: bytes) -> list[tuple[int, ...]]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("load")
-    made = Cluster(folder, Quorum(RELEASE, folder, release_version="3.9", settings=OFTEN))
+    roomy = {"internal.metadata.log.segment.bytes": "16000"}  # a batch that is larger than a segment ends a controller
+    made = Cluster(folder, Quorum(RELEASE, folder, release_version="3.9", settings=OFTEN | roomy))
     disks = ",".join(str(folder / f"broker{OURS}" / name) for name in ("data0", "data1"))
     frequent = {"replica.high.watermark.checkpoint.interval.ms": "500", "broker.heartbeat.interval.ms": "500"}
     made.brokers[OURS] = KbrokerMember(
