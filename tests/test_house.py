@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import gc
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TypeVar, cast
 
 import pytest
 
@@ -21,6 +23,7 @@ FUNCTION_LINES = 70
 LONG_FUNCTIONS: dict[str, int] = {}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+N = TypeVar("N", bound=ast.AST)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -32,6 +35,7 @@ def _without_collector() -> Iterator[None]:
     gc.disable()
     yield
     tree_of.cache_clear()
+    _by_kind.cache_clear()
     gc.enable()
 
 
@@ -46,8 +50,19 @@ def modules(*folders: str) -> Iterator[tuple[str, Path]]:
             yield path.relative_to(ROOT).as_posix(), path
 
 
-def functions(path: Path) -> Iterator[Function]:
-    return (node for node in ast.walk(tree_of(path)) if isinstance(node, Function))
+def nodes(path: Path, *kinds: type[N]) -> Iterator[N]:
+    """Those of some kinds in a file."""
+    found = _by_kind(path)
+    return (node for kind in kinds for node in cast("list[N]", found[kind]))
+
+
+@cache
+def _by_kind(path: Path) -> defaultdict[type[ast.AST], list[ast.AST]]:
+    """A file's nodes, gone through once for all tests here."""
+    found: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+    for node in ast.walk(tree_of(path)):
+        found[type(node)].append(node)
+    return found
 
 
 def over(found: dict[str, int], measure: int, allowed: dict[str, int]) -> list[str]:
@@ -67,7 +82,7 @@ def function_lengths() -> dict[str, int]:
     return {
         f"{name}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
         for name, path in modules(*CHECKED)
-        for node in functions(path)
+        for node in nodes(path, ast.FunctionDef, ast.AsyncFunctionDef)
     }
 
 
@@ -109,8 +124,8 @@ def test_the_classes_of_a_broker_are_made_cheaply() -> None:
     dear = [
         name
         for name, path in modules(*PACKAGES)
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ImportFrom) and node.module == "typing"
+        for node in nodes(path, ast.ImportFrom)
+        if node.module == "typing"
         if "NamedTuple" in [each.name for each in node.names]
     ]
     assert dear == ["protocol/namedtuple.py"]
@@ -121,8 +136,8 @@ def test_no_text_names_a_module_that_has_another_name_in_a_wheel() -> None:
     named = [
         f"{name}:{node.lineno}: {node.value!r}"
         for name, path in modules(*PACKAGES)
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for node in nodes(path, ast.Constant)
+        if isinstance(node.value, str)
         if re.fullmatch(r"protocol(\.\w+)+", node.value)
     ]
     assert named == []
@@ -254,8 +269,8 @@ def test_nothing_sleeps() -> None:
     def calls(path: Path) -> list[int]:
         return [
             node.lineno
-            for node in ast.walk(tree_of(path))
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "sleep"
+            for node in nodes(path, ast.Call)
+            if "sleep" in (getattr(node.func, "attr", ""), getattr(node.func, "id", ""))
         ]
 
     found = [(name, line) for name, path in modules(*PACKAGES, "tests") for line in calls(path)]
@@ -355,11 +370,10 @@ OF_CHANNELS = {
 def drivers(*folders: str) -> Iterator[tuple[str, ast.Attribute, str]]:
     """Every attribute of a core or a channel that these use, and which of the two it is of."""
     for name, path in modules(*folders):
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.Attribute):
-                of = ast.unparse(node.value).rpartition(".")[2].removeprefix("_")
-                if of in ("core", "channel", "within"):
-                    yield f"{name}:{node.lineno}: {ast.unparse(node)}", node, "core" if of == "core" else "channel"
+        for node in nodes(path, ast.Attribute):
+            of = ast.unparse(node.value).rpartition(".")[2].removeprefix("_")
+            if of in ("core", "channel", "within"):
+                yield f"{name}:{node.lineno}: {ast.unparse(node)}", node, "core" if of == "core" else "channel"
 
 
 def test_who_drives_the_core_knows_its_surface_alone() -> None:
@@ -373,7 +387,7 @@ def test_no_core_is_made_of_another_core() -> None:
     heirs = [
         f"{name}: {node.name}"
         for name, path in modules("kbroker")
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ClassDef) and {"Core", "Effects"} & {ast.unparse(base) for base in node.bases}
+        for node in nodes(path, ast.ClassDef)
+        if {"Core", "Effects"} & {ast.unparse(base) for base in node.bases}
     ]
     assert heirs == []
