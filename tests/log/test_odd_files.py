@@ -54,6 +54,12 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def expected(filled: Path) -> list[int]:
+    """The offsets of its log, as a start with nothing odd serves them."""
+    return start(filled)[0]
+
+
 @pytest.fixture
 def home(filled: Path, tmp_path: Path) -> Path:
     """A copy of it, with the same times."""
@@ -97,8 +103,7 @@ def start(home: Path) -> tuple[list[int], list[str]]:
         "segments-0/replaces-other-copy.tmp",
     ],
 )
-def test_what_is_no_file_is_set_aside(home: Path, name: str, kind: Callable[[Path], None]) -> None:
-    expected = start(home)[0]
+def test_what_is_no_file_is_set_aside(expected: list[int], home: Path, name: str, kind: Callable[[Path], None]) -> None:
     path = home / name
     path.unlink(missing_ok=True)
     kind(path)
