@@ -114,10 +114,9 @@ def test_what_is_run_without_installing_it(checkout: Path, command: str, tmp_pat
     """README: a start by uv, or by pipx"""
     runner, _, rest = command.partition(" ")
     own = f"{{ type -P {runner} > /dev/null || pip install {'uv' if runner == 'uvx' else runner}; }}"
-    said = bash(
-        checkout, in_environment(tmp_path, own, f"{runner} {rest.replace('kbroker start', 'kbroker --version')}")
-    )
-    assert "kbroker, version " in said
+    script = in_environment(tmp_path, own, f"{runner} {rest.replace('kbroker start', 'kbroker --version')}")
+    left = {f"XDG_{each}_HOME": str(tmp_path / each) for each in ("CACHE", "DATA")}  # where they leave what they made
+    assert "kbroker, version " in bash(checkout, script, **left)
 
 
 def test_what_the_program_says_to_install(checkout: Path, tmp_path: Path) -> None:
