@@ -273,7 +273,10 @@ def new_refs(records: DataFrame, decoder: FramedDecoder) -> list[tuple[str, int,
     def refs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             found = [(side, number, ",".join(map(str, path))) for side, number, path in decoder.unknown(batch)]
-            yield pa.RecordBatch.from_pydict(dict(zip(("side", "id", "path"), zip(*found, strict=True), strict=False)))
+            if found:  # Spark takes no batch without columns
+                yield pa.RecordBatch.from_pydict(
+                    dict(zip(("side", "id", "path"), zip(*found, strict=True), strict=True))
+                )
 
     sound = records.where(f.col("reason").isNull()).select("key", "value")
     found = sound.mapInArrow(refs, _REFS).groupBy("side", "id", "path").count()

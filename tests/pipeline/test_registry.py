@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from compat_tests import apicurio
@@ -18,7 +19,7 @@ from kbroker.pipeline import archive, audit, profile, session
 from kbroker.pipeline import registry as registries
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
-from kbroker.pipeline.registry import Access, Registry
+from kbroker.pipeline.registry import Access, Registry, new_refs
 from kbroker.pipeline.wire import Cluster
 from protocol.records import Record
 from tests.pipeline.given import T0, fill
@@ -135,6 +136,18 @@ def test_schemas_that_the_topics_subject_does_not_have_are_met_in_its_records(
     assert reasons(spark, tmp_path, topic) == {2: fits}
     rows = spark.read.parquet(str(tmp_path / f"topic={topic}")).select("key_schema", "key_data").distinct().collect()
     assert [row.key_data for row in rows] == ["k"]
+
+
+def test_records_whose_schemas_are_known_do_not_keep_the_others_from_being_met(spark: Any) -> None:
+    class Decoder:
+        def unknown(self, batch: pa.RecordBatch) -> list[Any]:
+            return [("value", 7, (1, 2))] if batch.column("value")[0].as_py() == b"new" else []
+
+    def rows(value: bytes) -> Any:
+        return spark.createDataFrame([(b"k", value, None)], "key binary, value binary, reason string")
+
+    decoder: Any = Decoder()
+    assert new_refs(rows(b"known").union(rows(b"new")), decoder) == [("value", 7, (1, 2))]
 
 
 def test_protobuf_and_json_with_what_their_schemas_refer_to(
