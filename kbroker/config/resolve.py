@@ -106,7 +106,9 @@ def resolve_broker(layers: BrokerLayers) -> BrokerConfig:
     for source, values in reversed(list(layers.by_strength())):
         texts |= {key: text for key, text in values.items() if key in BrokerConfig.KEYS and counts(key, source)}
     explicit = _parse(BrokerConfig.KEYS, texts, {key: given.where for key, given in layers.static.items()})
-    config = BrokerConfig({key: _broker_value(each, explicit) for key, each in BrokerConfig.KEYS.items()})
+    fallen_back = [each.name for each in _WITH_FALLBACKS if any(key in explicit for key, _ in each.fallbacks)]
+    changed = {key: _broker_value(BrokerConfig.KEYS[key], explicit) for key in (*explicit, *fallen_back)}
+    config = BrokerConfig(_DEFAULTS | changed)
     faults = broker.contradictions(config) + _quorums(config)
     if faults:
         raise ConfigError(faults)
@@ -567,6 +569,11 @@ def _times(value: Value, factor: int, *, as_list: bool = False) -> Value:
         return (value,) if as_list else value
     assert isinstance(value, int), value
     return -1 if value < 0 and factor > 1 else value * factor
+
+
+_DEFAULTS = {key: _broker_value(each, {}) for key, each in BrokerConfig.KEYS.items()}
+"""The broker's settings where nothing is set: most of them, at each start and each change."""
+_WITH_FALLBACKS = [each for each in BrokerConfig.KEYS.values() if each.fallbacks]
 
 
 def _parse(keys: Mapping[str, Setting], texts: Mapping[str, str], where: Mapping[str, str]) -> dict[str, Value]:

@@ -261,20 +261,23 @@ class _SettingsClass(type):
             key = attribute.replace("_", ".")
             settings[key] = declared._replace(name=key, type=ConfigType[type_name])
         namespace["KEYS"] = settings
-        namespace["__slots__"] = tuple(each.attribute for each in settings.values())
+        namespace["ATTRIBUTES"] = {key: each.attribute for key, each in settings.items()}
+        namespace["__slots__"] = tuple(namespace["ATTRIBUTES"].values())
         return super().__new__(cls, name, bases, namespace)
 
 
 class Settings(metaclass=_SettingsClass):
-    """Resolved values, one attribute a key; frozen. KEYS: every setting of the class by key."""
+    """Resolved values, one attribute a key; frozen. KEYS, ATTRIBUTES: settings of the class, and names, by key."""
 
     KEYS: ClassVar[Mapping[str, Setting]]
+    ATTRIBUTES: ClassVar[Mapping[str, str]]
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         """values: by key; every key of the class and no other."""
         assert values.keys() == self.KEYS.keys(), sorted(values.keys() ^ self.KEYS.keys())
-        for key, each in self.KEYS.items():
-            object.__setattr__(self, each.attribute, values[key])
+        set_slot = object.__setattr__
+        for key, attribute in self.ATTRIBUTES.items():
+            set_slot(self, attribute, values[key])
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name}: resolved settings do not change; resolve new ones")
