@@ -6,7 +6,9 @@ old news. Followers fetch, fall behind, crash and come back with their log. A pr
 leader hearing of it, or refused. Left out: unclean elections, disks that forget, and how a follower finds where its log
 differs.
 
-Two brokers are explored to the end; three up to a bound, which every order of eight events is within.
+Brokers are interchangeable: states that only differ in their names are one, as are those that only differ in what
+cannot matter any more (`InSyncModel.key` says what). Any of those in sync may be elected, whatever their order. So two
+brokers and three are explored to the end.
 
 What must hold: what was below the high watermark of a leader stays, on every replica that the controller has in sync,
 and so on each leader to come; no two leaders commit different records.
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterator
+from itertools import permutations
 from typing import Any, TypeAlias
 
 from kbroker.replica.followers import NEVER_MS, Follower, InSyncRules
@@ -92,9 +95,10 @@ class Told(NamedTuple):
 
 
 class Crashes(NamedTuple):
-    """A broker dies; the controller notices, and elects another leader if it was the leader."""
+    """A broker dies; the controller notices, and elects another leader if it was the leader. elected: who, or -1."""
 
     broker: int
+    elected: int = NO_LEADER
 
 
 class Returns(NamedTuple):
@@ -165,7 +169,9 @@ class InSyncModel:
                 yield Fetch(broker)
             yield Told(broker)
             if state.decided.leader_epoch < self._epochs:
-                yield Crashes(broker)
+                alive = [each for each in state.decided.isr if state.partitions[each] is not None and each != broker]
+                may_lead = alive if state.decided.leader == broker else []
+                yield from (Crashes(broker, each) for each in may_lead or (NO_LEADER,))
 
     def after(self, state: Cluster, event: InSyncEvent) -> Cluster | None:
         """See Model."""
@@ -252,19 +258,20 @@ class InSyncModel:
         (partition.lead if decided.leader == broker else partition.follow)(decided, _as_log(log))
         return True
 
-    def _crash(self, cluster: Cluster, broker: int) -> bool:
+    def _crash(self, cluster: Cluster, broker: int, elected: int) -> bool:
         cluster.partitions[broker] = None
         decided = cluster.decided
         if decided.leader == broker:
-            self._elect(cluster, tuple(each for each in decided.isr if cluster.partitions[each] is not None))
+            alive = tuple(each for each in decided.isr if cluster.partitions[each] is not None)
+            self._elect(cluster, elected, alive or decided.isr)
         return True
 
-    def _elect(self, cluster: Cluster, candidates: tuple[int, ...]) -> None:
+    def _elect(self, cluster: Cluster, leader: int, isr: tuple[int, ...]) -> None:
         decided = cluster.decided
         cluster.decided = decided._replace(
-            leader=candidates[0] if candidates else NO_LEADER,
+            leader=leader,
             leader_epoch=decided.leader_epoch + 1,
-            isr=candidates or decided.isr,
+            isr=isr,
             partition_epoch=decided.partition_epoch + 1,
         )
 
@@ -272,7 +279,7 @@ class InSyncModel:
         cluster.partitions[broker] = self._new(broker)
         decided = cluster.decided
         if decided.leader == NO_LEADER and broker in decided.isr:
-            self._elect(cluster, (broker,))
+            self._elect(cluster, broker, (broker,))
         self._deliver(cluster, broker)
         return True
 
@@ -289,12 +296,16 @@ class InSyncModel:
     # -- what is looked at
 
     def key(self, state: Cluster) -> Hashable:
-        """Everything; clocks only know "now" and "long ago"."""
-        brokers = tuple(
-            (log.records, log.high_watermark, None if partition is None else _known(partition))
-            for log, partition in zip(state.logs, state.partitions, strict=True)
-        )
-        return brokers, state.decided, state.committed
+        """The state, whichever way its brokers are named: the smallest of its names.
+
+        Clocks only know "now" and "long ago". Partition epochs are only compared with the one that is decided, so that
+        of each counts whether it is that one. Of a follower counts whom it follows and in which epoch: it does not use
+        what it hears of the in-sync set, and hears it again when it is to lead. Sets have no order.
+        """
+        seen = [_seen(state, broker) for broker in self._brokers]
+        first = sorted(seen)
+        orders = [order for order in permutations(self._brokers) if [seen[broker] for broker in order] == first]
+        return min(_named(state, order) for order in orders)
 
     def objection(self, before: Cluster, event: InSyncEvent, after: Cluster) -> str | None:
         """See the top of this file."""
@@ -309,14 +320,47 @@ class InSyncModel:
         return None
 
 
+def _seen(state: Cluster, broker: int) -> tuple[Any, ...]:
+    """Some of what tells a broker from others, whatever they are called: it saves most of the namings."""
+    log, partition, decided = state.logs[broker], state.partitions[broker], state.decided
+    epoch = -2 if partition is None else partition.leader_epoch
+    return broker == decided.leader, broker in decided.isr, epoch, log.records, log.high_watermark
+
+
+def _named(state: Cluster, order: tuple[int, ...]) -> tuple[Any, ...]:
+    """All that the future depends on, as values that have an order. order: who is called 0, 1, ..."""
+    name = {NO_LEADER: NO_LEADER, **{broker: at for at, broker in enumerate(order)}}
+    decided = state.decided
+    epoch = decided.partition_epoch
+
+    def all_named(brokers: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(name[each] for each in brokers))
+
+    def part(partition: Partition) -> tuple[Any, ...]:
+        role = partition.is_leader, partition.leader_epoch, partition.partition_epoch == epoch
+        if not partition.is_leader:
+            return *role, name[partition.leader_id]
+        asked = partition.proposal
+        proposal = () if asked is None else (all_named(asked.isr), name[asked.joining], asked.partition_epoch == epoch)
+        followers = tuple(sorted((name[each.broker_id], *_known_of(each)) for each in partition.followers.values()))
+        return *role, all_named(partition.isr), proposal, partition._epoch_start, followers
+
+    brokers = []
+    for broker in order:
+        log, partition = state.logs[broker], state.partitions[broker]
+        brokers.append((log.records, log.high_watermark, () if partition is None else part(partition)))
+    return tuple(brokers), name[decided.leader], decided.leader_epoch, all_named(decided.isr), state.committed
+
+
 def _known(partition: Partition) -> Hashable:
     """What a broker knows of a partition, as a value."""
-    followers = tuple(
-        (each.broker_id, each.log_end_offset, each.caught_up_ms, each._fetched_ms, each._leader_end_then)
-        for each in partition.followers.values()
-    )
+    followers = tuple((each.broker_id, *_known_of(each)) for each in partition.followers.values())
     role = partition.is_leader, partition.leader_id, partition.leader_epoch, partition.partition_epoch, partition.isr
     return role, partition.proposal, partition._epoch_start, followers
+
+
+def _known_of(follower: Follower) -> tuple[int, int, int, int]:
+    return follower.log_end_offset, follower.caught_up_ms, follower._fetched_ms, follower._leader_end_then
 
 
 def _copy(state: Cluster) -> Cluster:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 import pytest
 
@@ -13,14 +13,14 @@ from kbroker.log.producer_state import BatchSpan, Origin, Producers
 from kbroker.replica.followers import Follower
 from kbroker.replica.partition import Partition
 from kbroker.share.share_partition import Change, SharePartition
-from kbroker.sim.explored_in_sync import InSyncModel
+from kbroker.sim.explored_in_sync import Cluster, InSyncEvent, InSyncModel, _known
 from kbroker.sim.explored_members import MemberWorld
 from kbroker.sim.explored_partitions import PartitionModel
 from kbroker.sim.explored_producer import ProducerModel
 from kbroker.sim.explored_records import IsWritten, RecordModel
 from kbroker.sim.explored_records import Written as Stored
 from kbroker.sim.explored_tasks import TaskModel
-from kbroker.sim.explorer import Explored, ObjectionError, explore
+from kbroker.sim.explorer import MOST_STATES, Explored, ObjectionError, explore
 from protocol.records.batch import PRODUCER_EPOCH, PRODUCER_ID, HeaderTuple
 
 
@@ -260,15 +260,48 @@ def test_what_is_committed_stays_with_whoever_is_in_sync() -> None:
     assert explored.states > 100
 
 
-THREE_BROKERS_BOUND = 15_000
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("min_insync", "states"), [(1, 23_952), (2, 23_291)])
+def test_the_same_of_three_brokers(min_insync: int, states: int) -> None:
+    explored = explore(InSyncModel(brokers=3, records=1, epochs=2, min_insync=min_insync))
+    assert explored.closed
+    assert explored.states == states
+
+
+class TellsAllApart(InSyncModel):
+    """Takes states for one only if they are equal, and looks whether those that it should take for one are alike."""
+
+    def __init__(self, brokers: int, min_insync: int) -> None:
+        super().__init__(brokers=brokers, records=1, epochs=2, min_insync=min_insync)
+        self.futures: dict[Hashable, set[Hashable]] = {}
+
+    def events(self, state: Cluster) -> Iterator[InSyncEvent]:
+        found = list(super().events(state))
+        afters = [self.after(state, event) for event in found]
+        key = super().key(state)
+        future = {super(TellsAllApart, self).key(after) for after in afters if after is not None} - {key}
+        assert self.futures.setdefault(key, future) == future, (key, found)
+        return iter(found)
+
+    def key(self, state: Cluster) -> Hashable:
+        parts = [
+            (log.records, log.high_watermark, None if partition is None else _known(partition))
+            for log, partition in zip(state.logs, state.partitions, strict=True)
+        ]
+        return tuple(parts), state.decided, state.committed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("min_insync", [1, 2])
-def test_the_same_of_three_brokers_up_to_a_bound(min_insync: int) -> None:
-    """Breadth first: every order of eight events is among them."""
-    explored = explore(InSyncModel(brokers=3, records=1, epochs=2, min_insync=min_insync), THREE_BROKERS_BOUND)
-    assert explored.states == THREE_BROKERS_BOUND
+@pytest.mark.parametrize(("brokers", "most"), [(2, MOST_STATES), (3, 500)])
+def test_states_of_brokers_that_are_taken_for_one_have_the_same_future(
+    brokers: int, most: int, min_insync: int
+) -> None:
+    model = TellsAllApart(brokers, min_insync)
+    explored = explore(model, most)
+    assert explored.closed == (brokers == 2)
+    assert len(model.futures) < 2 * explored.states / 3
 
 
 class CommitsAlone(Partition):
