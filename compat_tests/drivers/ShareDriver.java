@@ -15,15 +15,23 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.FeatureUpdate;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
+import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 public class ShareDriver {
@@ -88,7 +96,12 @@ public class ShareDriver {
                 workers.get(member).start();
                 return null;
             case "accepted": return new ArrayList<>(workers.get(member).accepted);
-            case "delivered": return new ArrayList<>(workers.get(member).delivered);
+            case "delivered": return new ArrayList<>(workers.get(member).delivered.keySet());
+            case "deliveries": return new HashMap<>(workers.get(member).delivered);
+            case "enable": return enable(given.get("features"));
+            case "create_topic": return createTopic(given);
+            case "set_group": return setGroup(given);
+            case "elect_preferred": return electPreferred();
             case "stop": return workers.get(member).end();
             default: throw new IllegalArgumentException(operation);
         }
@@ -111,10 +124,56 @@ public class ShareDriver {
         for (int partition = 0; partition < given.get("partitions").asInt(); partition++) {
             offsets.put(new TopicPartition(given.get("topic").asText(), partition), given.get("offset").asLong());
         }
+        try (Admin admin = admin()) {
+            admin.alterShareGroupOffsets(given.get("group").asText(), offsets).all().get();
+        }
+        return null;
+    }
+
+    Admin admin() {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", address);
-        try (Admin admin = Admin.create(settings)) {
-            admin.alterShareGroupOffsets(given.get("group").asText(), offsets).all().get();
+        return Admin.create(settings);
+    }
+
+    /** Have the brokers agree on features; by name, the level. */
+    Object enable(JsonNode features) throws Exception {
+        Map<String, FeatureUpdate> updates = new HashMap<>();
+        features.fields().forEachRemaining(each -> updates.put(
+            each.getKey(), new FeatureUpdate((short) each.getValue().asInt(), FeatureUpdate.UpgradeType.UPGRADE)));
+        try (Admin admin = admin()) {
+            admin.updateFeatures(updates, new UpdateFeaturesOptions()).all().get();
+        }
+        return null;
+    }
+
+    /** A topic with as many replicas as the brokers make. */
+    Object createTopic(JsonNode given) throws Exception {
+        Map<String, String> configs = new HashMap<>();
+        given.path("configs").fields().forEachRemaining(each -> configs.put(each.getKey(), each.getValue().asText()));
+        Optional<Integer> partitions = Optional.of(given.get("partitions").asInt());
+        NewTopic topic = new NewTopic(given.get("topic").asText(), partitions, Optional.empty()).configs(configs);
+        try (Admin admin = admin()) {
+            admin.createTopics(List.of(topic)).all().get();
+        }
+        return null;
+    }
+
+    Object setGroup(JsonNode given) throws Exception {
+        List<AlterConfigOp> operations = new ArrayList<>();
+        given.get("configs").fields().forEachRemaining(each -> operations.add(
+            new AlterConfigOp(new ConfigEntry(each.getKey(), each.getValue().asText()), AlterConfigOp.OpType.SET)));
+        ConfigResource group = new ConfigResource(ConfigResource.Type.GROUP, given.get("group").asText());
+        try (Admin admin = admin()) {
+            admin.incrementalAlterConfigs(Map.of(group, operations)).all().get();
+        }
+        return null;
+    }
+
+    /** Have the first replica of each partition lead that can. */
+    Object electPreferred() throws Exception {
+        try (Admin admin = admin()) {
+            admin.electLeaders(ElectionType.PREFERRED, null).partitions().get();
         }
         return null;
     }
@@ -141,40 +200,62 @@ public class ShareDriver {
         return failures;
     }
 
-    /** Accepts all that it is delivered until it is stopped, and remembers what the broker has confirmed. */
+    /**
+     * Accepts what it is delivered until it is stopped, and remembers what the broker has confirmed.
+     *
+     * Values are numbers. Those whose last digit is `reject` are rejected, those whose last digit is `release` are
+     * released, as often as they come. delivered: with the highest delivery count that was told of a value.
+     */
     static class Worker extends Thread {
         final KafkaShareConsumer<String, String> consumer;
         final String topic;
+        final int rejected;
+        final int released;
         final AtomicBoolean ends = new AtomicBoolean();
         final ConcurrentLinkedQueue<String> accepted = new ConcurrentLinkedQueue<>();
-        final ConcurrentLinkedQueue<String> delivered = new ConcurrentLinkedQueue<>();
+        final ConcurrentHashMap<String, Integer> delivered = new ConcurrentHashMap<>();
 
         Worker(KafkaShareConsumer<String, String> consumer, JsonNode given) {
             this.consumer = consumer;
             this.topic = given.get("topic").asText();
+            this.rejected = given.path("reject").asInt(-1);
+            this.released = given.path("release").asInt(-1);
         }
 
         @Override public void run() {
             consumer.subscribe(List.of(topic));
             while (!ends.get()) {
                 try {
-                    Map<String, List<String>> batch = new HashMap<>();
-                    for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(500))) {
-                        delivered.add(record.value());
-                        batch.computeIfAbsent(record.topic() + record.partition(), each -> new ArrayList<>())
-                            .add(record.value());
-                        consumer.acknowledge(record, AcknowledgeType.ACCEPT);
-                    }
-                    consumer.commitSync(Duration.ofSeconds(20)).forEach((place, error) -> {
-                        if (error.isEmpty()) {
-                            accepted.addAll(batch.getOrDefault(place.topic() + place.partition(), List.of()));
-                        }
-                    });
+                    work();
                 } catch (KafkaException | IllegalStateException error) {
                     System.err.println("worker: " + error);
                 }
             }
             consumer.close(Duration.ofSeconds(5));
+        }
+
+        void work() {
+            Map<String, List<String>> batch = new HashMap<>();
+            for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(500))) {
+                delivered.merge(record.value(), (int) record.deliveryCount().orElse((short) 0), Math::max);
+                AcknowledgeType type = typeOf(record);
+                if (type == AcknowledgeType.ACCEPT) {
+                    batch.computeIfAbsent(record.topic() + record.partition(), each -> new ArrayList<>())
+                        .add(record.value());
+                }
+                consumer.acknowledge(record, type);
+            }
+            consumer.commitSync(Duration.ofSeconds(20)).forEach((place, error) -> {
+                if (error.isEmpty()) {
+                    accepted.addAll(batch.getOrDefault(place.topic() + place.partition(), List.of()));
+                }
+            });
+        }
+
+        AcknowledgeType typeOf(ConsumerRecord<String, String> record) {
+            int digit = Integer.parseInt(record.value()) % 10;
+            return digit == rejected ? AcknowledgeType.REJECT
+                : digit == released ? AcknowledgeType.RELEASE : AcknowledgeType.ACCEPT;
         }
 
         Object end() throws InterruptedException {
