@@ -407,7 +407,7 @@ class SharePartitions:
                 frees = state.written(change, now_ms, is_written=is_written) or frees
             if done is not None:
                 done(told, result.error_message or "")
-        if is_written:
+        if is_written and led.failure is None:  # else it is the next leader that sends them, by that state
             for letter in [letter for change, _ in written if isinstance(change, Change) for letter in change.dead]:
                 self._send_dead(led, letter, now_ms)
         elif told in FENCING:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kbroker.broker.share_partitions import LedSharePartition
+from kbroker.replica.facts import RoleChanged
 from protocol.errors import ErrorCode
 from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.messages.groups import FindCoordinatorRequest
@@ -24,6 +26,7 @@ from protocol.messages.share_groups import (
     ShareFetchRequest,
     ShareFetchTopic,
 )
+from protocol.records import Record
 from protocol.records.content import parse_set
 from tests.broker.test_authorizer import NoRules
 from tests.controller.cluster import Cluster
@@ -103,18 +106,46 @@ def test_a_leader_that_the_share_coordinator_refuses_makes_it_a_matter_of_time_f
 
 
 def test_the_dead_letter_queue_is_led_by_another_broker(cluster: Cluster) -> None:
-    topic_id = cluster.nodes[1].plane.cache.topics["t"].topic_id
+    topic_id = begin_with_letters(cluster)
+    assert acknowledge(cluster, "g", topic_id, 1, 1, REJECT) == 0
+    (letter,) = letters(cluster)
+    assert dict(letter.headers)[b"__dlq.errors.offset"] == b"1"
+
+
+def test_dead_letters_are_left_to_the_leader_that_has_taken_over(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds them in the state; the old one cannot read the records any more, and would send a second, empty one."""
+    topic_id = begin_with_letters(cluster)
+    share = cluster.nodes[2].broker.share_partitions
+    written = share._written
+
+    def after_another_leads(led: LedSharePartition, result: Any, now_ms: int) -> None:
+        share.handlers[RoleChanged](RoleChanged(led.partition, led.leader_epoch + 1, is_leader=False), now_ms)
+        written(led, result, now_ms)
+
+    monkeypatch.setattr(share, "_written", after_another_leads)
+    assert acknowledge(cluster, "g", topic_id, 1, 1, REJECT) == 0
+    assert letters(cluster) == []
+
+
+def begin_with_letters(cluster: Cluster) -> bytes:
+    """Have a member of group g hold all records; broker 1 leads the group's dead letter queue. Returns the topic id."""
+    topic_id: bytes = cluster.nodes[1].plane.cache.topics["t"].topic_id
     assert cluster.assign("dlq.t", (1,)) == 0
     cluster.settle()
     cluster.nodes[1].configs.set_topic("dlq.t", {"errors.deadletterqueue.group.enable": "true"})
     cluster.nodes[2].configs.set_group("g", {"errors.deadletterqueue.topic.name": "dlq.t"})
     begin(cluster, "g", topic_id)
     assert acquired(share_fetch(cluster, "g", topic_id)) == [(0, 2, 1)]
-    assert acknowledge(cluster, "g", topic_id, 1, 1, REJECT) == 0
+    return topic_id
+
+
+def letters(cluster: Cluster) -> list[Record]:
+    """What has come to the dead letter queue in half a second."""
     cluster.advance(500)
     part = fetched(cluster.ask(fetch(topic="dlq.t"), 12, 1))[0]
-    (letter,) = [record for _, records in parse_set(bytes(part.records)) for record in records]
-    assert dict(letter.headers)[b"__dlq.errors.offset"] == b"1"
+    return [record for _, records in parse_set(bytes(part.records)) for record in records]
 
 
 def share_fetch(cluster: Cluster, group: str, topic_id: bytes) -> Any:
