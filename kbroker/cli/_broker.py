@@ -317,12 +317,12 @@ def _instead(error: Exception, start: Start) -> str:
 
 
 def _again(start: Start, option: str, value: str) -> str:
-    """The command that was typed, all of it, with another value of one option: ready to be typed."""
+    """The command that was typed, with another value of one option: ready to be typed, but for passwords."""
     from shlex import join
 
     valued = {"--port": None if start.port is None else str(start.port), "--data": start.data, "--faults": start.faults}
     replaced = ("log.dirs", "log.dir") if option == "--data" else (value.partition("=")[0],)
-    overrides = [each for each in start.overrides if each.partition("=")[0].strip() not in replaced]
+    overrides = [_shown(each) for each in start.overrides if each.partition("=")[0].strip() not in replaced]
     if option == "--override":
         overrides.append(value)
     else:
@@ -338,6 +338,17 @@ def _again(start: Start, option: str, value: str) -> str:
     ):
         words += [name, text] if text != default else []
     return join(words)
+
+
+def _shown(override: str) -> str:
+    """An override as it was typed, without a value that may be a secret."""
+    from kbroker.config import foreign
+    from kbroker.config.broker import BrokerConfig
+
+    key = override.partition("=")[0].strip()
+    base = foreign.base_of(key)
+    known = BrokerConfig.KEYS.get(base) or foreign.KNOWN.get(base)
+    return override if known is not None and not known.sensitive else f"{key}=[hidden]"
 
 
 def _bars() -> Show:

@@ -230,6 +230,16 @@ def test_a_port_in_use_of_what_is_beside_the_broker(
     assert not data.exists()
 
 
+@pytest.mark.parametrize("key", ["ssl.key.password", "listener.name.inside.ssl.key.password", "my.own"])
+def test_the_command_for_another_port_tells_no_password(
+    key: str, taken: int, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(["start", "--port", str(taken), "--data", str(data), "--override", f"{key}=hunter2"])
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert (code, "hunter2" in line) == (1, False)
+    assert f"--override '{key}=[hidden]'" in line
+
+
 def test_a_secured_start_stays_one_with_another_port(
     taken: int, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
