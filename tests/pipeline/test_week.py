@@ -1,7 +1,7 @@
 """A week of an archive that goes on, a day each: what happens to those who keep one, and at its end every record.
 
 `archive --format iceberg --values registry`, as a process on a small Spark cluster, into a file system of its own. Days
-that end the job are followed by another one, as whoever keeps it going would start it. What was written, and not
+that end the job are followed by another one, as a scheduler would start it. What was written, and not
 archived because its topic was deleted, is told. On Spark 4.1, for which there is Iceberg; some 2 GB of heaps.
 """
 
