@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from compat_tests.apache import Quorum
+from compat_tests.apache import NEWEST, Quorum
 from compat_tests.raw import Connection
-from compat_tests.test_quorum_member import OURS, RELEASE, Cluster, eventually
+from compat_tests.test_quorum_member import OURS, Cluster, eventually
 from protocol.apis import BY_KEY
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID, Message
@@ -85,7 +85,7 @@ SERVED = {32: (1, 4), 29: (1, 3)}  # by both, where it is not all that there is
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """With something of everything in its metadata, put there through the kbroker."""
     folder = tmp_path_factory.mktemp("answers")
-    with Cluster(folder, Quorum(RELEASE, folder)) as made:
+    with Cluster(folder, Quorum(NEWEST, folder)) as made:
         for number in made.brokers:
             eventually(lambda number=number: {each.node_id for each in made.seen(number).brokers} == {1, 2, OURS})  # type: ignore[misc]
         made.make("orders", [1, 2, OURS], [OURS, 1, 2], [2, OURS, 1], min_insync_replicas="2")

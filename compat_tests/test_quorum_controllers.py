@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from compat_tests import waiting
-from compat_tests.apache import Quorum, QuorumBroker, run_tool
+from compat_tests.apache import NEWEST, Quorum, QuorumBroker, run_tool
 from compat_tests.brokers import KbrokerMember
 from compat_tests.checker import Acknowledged, complaints, everything
 from compat_tests.clients import LIBRDKAFKA, Driver, running
-from compat_tests.test_quorum_member import OURS, RELEASE, SETTINGS, TOOLS, Cluster
+from compat_tests.test_quorum_member import OURS, SETTINGS, TOOLS, Cluster
 
 eventually = partial(waiting.eventually, within_s=90)
 FEW = SETTINGS | {
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    quorum = Quorum(RELEASE, tmp_path, 3, release_version="3.9")
+    quorum = Quorum(NEWEST, tmp_path, 3, release_version="3.9")
     made = Cluster(tmp_path, quorum)
     del made.brokers[2]
     made.brokers[1] = QuorumBroker(quorum, tmp_path / "broker1", 1, settings=FEW, heap="320m")
@@ -67,7 +67,7 @@ def test_controllers_are_killed_in_turn_and_the_metadata_version_is_raised_and_n
         controller.start()
     described = cluster.tool(f"{TOOLS}.FeatureCommand", "describe")
     assert "FinalizedVersionLevel: 3.9-IV0" in described
-    cluster.tool(f"{TOOLS}.FeatureCommand", "upgrade", "--release-version", RELEASE.removesuffix(".0"))
+    cluster.tool(f"{TOOLS}.FeatureCommand", "upgrade", "--release-version", NEWEST.removesuffix(".0"))
     eventually(_is_at(cluster, "4.4-IV"))
     cluster.make("after", [OURS, 1], [1, OURS])
     cluster.brokers[OURS].kill()
@@ -85,4 +85,4 @@ def test_controllers_are_killed_in_turn_and_the_metadata_version_is_raised_and_n
 
 def _is_at(cluster: Cluster, level: str) -> Callable[[], bool]:
     describe = ("--bootstrap-server", cluster.brokers[OURS].address, "describe")
-    return lambda: f"FinalizedVersionLevel: {level}" in run_tool(RELEASE, f"{TOOLS}.FeatureCommand", *describe).stdout
+    return lambda: f"FinalizedVersionLevel: {level}" in run_tool(NEWEST, f"{TOOLS}.FeatureCommand", *describe).stdout

@@ -15,10 +15,10 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError
 
-from compat_tests.apache import Quorum
+from compat_tests.apache import NEWEST, Quorum
 from compat_tests.clients import LIBRDKAFKA, ClientError, Driver, running
 from compat_tests.raw import Connection
-from compat_tests.test_quorum_member import OURS, RELEASE, Cluster, eventually
+from compat_tests.test_quorum_member import OURS, Cluster, eventually
 from compat_tests.test_share_groups import SHARES, poll
 from protocol.errors import ErrorCode
 from protocol.messages.topics import (
@@ -39,7 +39,7 @@ OTHER = {1: 2, OURS: 1}
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("coordinators")
-    with Cluster(folder, Quorum(RELEASE, folder)) as made:
+    with Cluster(folder, Quorum(NEWEST, folder)) as made:
         yield made
 
 

@@ -18,14 +18,13 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from compat_tests.apache import Quorum, QuorumBroker, free_port, run_tool
+from compat_tests.apache import NEWEST, Quorum, QuorumBroker, free_port, run_tool
 from compat_tests.brokers import KbrokerMember
 from compat_tests.secured_brokers import ADMIN, BROKER, MECHANISM, PASSWORD, SecuredBrokers, eventually
 from kbroker.properties import format_properties
 from kbroker.runtime.secure import AUTHORITY_FILE, BROKER_FILE, secure
 from kbroker.security.recipes import jaas
 
-RELEASE = "4.4.0"
 APACHE, OURS = 1, 3
 KINDS = (APACHE, OURS)
 TOOLS = "org.apache.kafka.tools"
@@ -68,13 +67,13 @@ class Secured(SecuredBrokers):
     def __init__(self, folder: Path) -> None:
         made = folder / "secure"
         secure(str(made), listeners="SASL_SSL://127.0.0.1:0")
-        super().__init__(folder, made / AUTHORITY_FILE, KINDS, RELEASE)
+        super().__init__(folder, made / AUTHORITY_FILE, KINDS, NEWEST)
         common = tls(made) | of_controllers("SASL_SSL", MECHANISM) | {
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": f"User:{BROKER};User:{ADMIN}",
             "delegation.token.secret.key": SECRET,
         }  # fmt: skip
-        self.quorum = Quorum(RELEASE, folder, settings=common, users=[user(BROKER), user(ADMIN)])
+        self.quorum = Quorum(NEWEST, folder, settings=common, users=[user(BROKER), user(ADMIN)])
         for number in KINDS:
             plain, place = free_port(), folder / f"broker{number}"
             settings = common | {
@@ -213,7 +212,7 @@ def alone(folder: Path, protocol: str, mechanism: str, *, password: str = SIMPLE
     secure(str(made), listeners="SASL_SSL://127.0.0.1:0")
     users = [user(BROKER)] if mechanism.startswith("SCRAM") else []
     common = of_controllers(protocol, mechanism)
-    quorum = Quorum(RELEASE, folder, settings=tls(made) | common, users=users)
+    quorum = Quorum(NEWEST, folder, settings=tls(made) | common, users=users)
     trust = authority or str(made / AUTHORITY_FILE)
     own = of_controllers(protocol, mechanism, password) | {
         "ssl.truststore.type": "PEM", "ssl.truststore.location": trust,

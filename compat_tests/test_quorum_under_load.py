@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import pytest
 
-from compat_tests.apache import Quorum
+from compat_tests.apache import NEWEST, Quorum
 from compat_tests.brokers import KbrokerMember
 from compat_tests.checker import Acknowledged, complaints, everything
 from compat_tests.clients import LIBRDKAFKA, REFERENCE, Driver, running
 from compat_tests.test_quorum_directories import OFTEN, metadata_log, snapshots
-from compat_tests.test_quorum_member import OURS, RELEASE, SETTINGS, TOOLS, Cluster, eventually
+from compat_tests.test_quorum_member import OURS, SETTINGS, TOOLS, Cluster, eventually
 from compat_tests.waiting import eventually as within
 
 WRITTEN = 4  # partitions
@@ -109,7 +109,7 @@ def breaks(log: bytes) -> list[tuple[int, ...]]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("load")
     roomy = {"internal.metadata.log.segment.bytes": "16000"}  # a batch that is larger than a segment ends a controller
-    made = Cluster(folder, Quorum(RELEASE, folder, release_version="3.9", settings=OFTEN | roomy))
+    made = Cluster(folder, Quorum(NEWEST, folder, release_version="3.9", settings=OFTEN | roomy))
     disks = ",".join(str(folder / f"broker{OURS}" / name) for name in ("data0", "data1"))
     frequent = {"replica.high.watermark.checkpoint.interval.ms": "500", "broker.heartbeat.interval.ms": "500"}
     made.brokers[OURS] = KbrokerMember(
