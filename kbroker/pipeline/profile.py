@@ -95,7 +95,7 @@ def profile(
         "over_time": over_time(rows, step_for(seconds)),
         "sizes": sizes(counted),
         "keys": keys(rows),
-        "lateness": lateness(rows),
+        "lateness": lateness(rows, counted),
         "compression": compression(sample).where(f.col("codec").isin(codec_names())),
         "lag": spark.createDataFrame(lags, "group string, topic string, partition int, committed bigint, lag bigint"),
         "timestamps": timestamps(rows),
@@ -256,8 +256,10 @@ def record_bytes() -> Any:
 
 
 def by_size(rows: DataFrame) -> DataFrame:
-    """The rows of `slim` counted by partition and size of value: what `partitions` and `sizes` are made of."""
-    return rows.groupBy("topic", "partition", "value_bytes").agg(
+    """The rows of `slim` counted by partition, range if they have one, and size of value: what `partitions` and `sizes`
+    are made of."""
+    ranged = ("generation", "range") if "range" in rows.columns else ()
+    return rows.groupBy("topic", "partition", *ranged, "value_bytes").agg(
         f.count("*").alias("records"),
         f.sum(record_bytes()).alias("bytes"),
         f.min("offset").alias("first_offset"),
@@ -302,10 +304,11 @@ def over_time(rows: DataFrame, step_s: int) -> DataFrame:
         .groupBy("topic", step.alias("step"))
         .agg((f.count("*") / step_s).alias("records_per_s"), (f.sum(record_bytes()) / step_s).alias("bytes_per_s"))
     )
-    steps = f.sequence(f.min("step"), f.max("step"), f.lit(step_s).cast("bigint"))
-    every = found.groupBy("topic").agg(steps.alias("steps")).select("topic", f.explode("steps").alias("step"))
-    whole = every.join(found, ["topic", "step"], "left").fillna(0.0, ["records_per_s", "bytes_per_s"])
-    return whole.select("topic", f.timestamp_seconds("step").alias("time"), "records_per_s", "bytes_per_s")
+    following = f.lead("step").over(Window.partitionBy("topic").orderBy("step"))
+    until_then = f.sequence("step", f.coalesce(f.col("_next") - step_s, "step"), f.lit(step_s).cast("bigint"))
+    whole = found.withColumn("_next", following).withColumn("at", f.explode(until_then))
+    rates = (f.when(f.col("at") == f.col("step"), f.col(name)).otherwise(0.0).alias(name) for name in found.columns[2:])
+    return whole.select("topic", f.timestamp_seconds("at").alias("time"), *rates)
 
 
 def sizes(counted: DataFrame) -> DataFrame:
@@ -338,15 +341,19 @@ def keys(rows: DataFrame) -> DataFrame:
     )
 
 
-def lateness(rows: DataFrame) -> DataFrame:
+def lateness(rows: DataFrame, counted: DataFrame | None = None) -> DataFrame:
     """How many records lie behind the latest timestamp before them in their partition, by how much at most (seconds;
-    0: not at all, -1: by more than all of LATE_S), and the worst of each; without those that have odd timestamps."""
+    0: not at all, -1: by more than all of LATE_S), and the worst of each; without those that have odd timestamps.
+
+    counted: as from `by_size`, of rows with ranges.
+    """
     timed = rows.where(f.col("time_ms").isNotNull())
     late_ms = f.greatest(f.col("_before") - f.col("time_ms"), f.lit(0))
     step = f.when(f.coalesce("late_ms", f.lit(0)) == 0, 0)
     for seconds in LATE_S:
         step = step.when(f.col("late_ms") <= 1000 * seconds, seconds)
-    before = ranges.greatest_before(timed, "time_ms", "_before")
+    fewer = counted.withColumnRenamed("last_ms", "time_ms") if counted and "range" in counted.columns else None
+    before = ranges.greatest_before(timed, "time_ms", "_before", fewer)
     by_step = before.select("topic", late_ms.alias("late_ms")).withColumn("up_to_s", step.otherwise(-1))
     return by_step.groupBy("topic", "up_to_s").agg(f.count("*").alias("records"), f.max("late_ms").alias("worst_ms"))
 

@@ -26,18 +26,19 @@ def _earlier() -> Window:
     return order.rowsBetween(Window.unboundedPreceding, -1)
 
 
-def greatest_before(rows: DataFrame, column: str, name: str) -> DataFrame:
+def greatest_before(rows: DataFrame, column: str, name: str, fewer: DataFrame | None = None) -> DataFrame:
     """Rows with the greatest value of a column that comes before each in its partition; null if none.
 
     rows: with PLACE, AT and the column. With `range` and `before_ms` (`sizes.sized`), what comes before each in its
-    range is known, and no partition is sorted.
+    range is known, and no partition is sorted. fewer: rows with the same greatest values in each `range`.
     """
     if "range" in rows.columns:
         ranged = rows.withColumnsRenamed({"range": "_range", "before_ms": "_within"})
     else:
         within = Window.partitionBy(*_RANGE).orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
         ranged = _in_ranges(rows).withColumn("_within", f.max(column).over(within))
-    ends = ranged.groupBy(*_RANGE).agg(f.max(column).alias("_most"))
+    ends = fewer.withColumnRenamed("range", "_range") if fewer else ranged
+    ends = ends.groupBy(*_RANGE).agg(f.max(column).alias("_most"))
     earlier = ends.select(*_RANGE, f.max("_most").over(_earlier()).alias("_earlier"))
     joined = ranged.join(f.broadcast(earlier), list(_RANGE))
     return joined.withColumn(name, f.greatest("_within", "_earlier")).drop("_range", "_within", "_earlier")
