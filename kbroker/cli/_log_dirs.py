@@ -7,13 +7,13 @@ has none; that is why directories are asked for before partitions move.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from kbroker.cli._cluster import fault_of, said_by_broker
 from kbroker.cli._described import described_log_dirs
-from kbroker.cli._plans import Place, exactly, name_of, partitions_in
+from kbroker.cli._plans import Place, exactly, name_of
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ Directories = dict[tuple[str, int, int], str]
 _KEPT_IN_MIND = (ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def directories_in(path: str, replicas: Mapping[Place, list[int]]) -> Directories:
-    """What a plan says beside the replicas. Raises: ClickException."""
-
-    def named(entry: Mapping[str, Any]) -> list[str]:
-        return [exactly(str, each) for each in exactly(list, entry.get("log_dirs", []))]
-
+def directories_of(path: str, replicas: Mapping[Place, list[int]], said: Mapping[Place, object]) -> Directories:
+    """Where replicas are to be. path: of the plan. said: its log_dirs as they are there. Raises: ClickException."""
     found: Directories = {}
-    for place, directories in partitions_in(path, named, EXAMPLE).items():
+    for place, named in said.items():
+        try:
+            directories = [exactly(str, each) for each in exactly(list, named)]
+        except TypeError:
+            raise click.ClickException(f"{path}: allowed: {EXAMPLE}") from None
         if directories and len(directories) != len(replicas[place]):
             raise click.ClickException(f"{path}: {name_of(place)}: log_dirs: allowed: one for each replica")
         pairs = zip(replicas[place], directories, strict=False)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, fault_of, said_by_broker, speaks_to_cluster
-from kbroker.cli._log_dirs import ask_for, directories_in, elsewhere
+from kbroker.cli._log_dirs import ask_for, directories_of, elsewhere
 from kbroker.cli._numbers import Number, whole
 from kbroker.cli._plans import Place, exactly, json_in, partitions_in
 from kbroker.cli._plans import name_of as _name
@@ -94,7 +94,7 @@ def _spread(current: dict[Place, list[int]], brokers: list[int]) -> dict[Place, 
 
 
 def _execute(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> int:
-    wanted = _wanted(options)
+    wanted, log_dirs = _wanted(options)
     current = _replicas(admin, sorted({topic for topic, _ in wanted}))
     for place in wanted:
         if place not in current:
@@ -104,25 +104,20 @@ def _execute(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) ->
     if (moving := _moving(admin)) and not options["additional"]:
         count = f"{len(moving)} partition{'s are' if len(moving) != 1 else ' is'}"
         raise click.ClickException(f"{count} being moved already (--list): --additional moves these, too")
-    directories = directories_in(options["reassignment_json_file"], wanted)
-    before = {place: current[place] for place in wanted}
-    throttle = Throttle(admin)
-    if as_json:
-        if options["throttle"]:
-            throttle.set(options["throttle"], before, wanted)
-        ask_for(admin, directories)
-        _alter(admin, dict(wanted))
-        facts = {"before": _document(before), "moving": sorted(map(_name, wanted))}
-        show_json({**facts, "throttle": options["throttle"]} if options["throttle"] else facts)
-        return 0
-    click.echo("Current partition replica assignment, to be kept for a way back:")
-    click.echo(_plan(before) + "\n")  # before anything moves: it is the way back
-    if options["throttle"]:
-        throttle.set(options["throttle"], before, wanted)
-        click.echo(f"The inter-broker throttle is {options['throttle']} B/s until --verify finds all of it done.")
+    directories = directories_of(options["reassignment_json_file"], wanted, log_dirs)
+    before, limit = {place: current[place] for place in wanted}, options["throttle"]
+    say = (lambda line: None) if as_json else click.echo
+    say("Current partition replica assignment, to be kept for a way back:")
+    say(_plan(before) + "\n")  # before anything moves: it is the way back
+    if limit:
+        Throttle(admin).set(limit, before, wanted)
+        say(f"The inter-broker throttle is {limit} B/s until --verify finds all of it done.")
     ask_for(admin, directories)
     _alter(admin, dict(wanted))
-    click.echo(f"Started moving {len(wanted)} partition{'s' * (len(wanted) != 1)}; --verify says when it is done.")
+    say(f"Started moving {len(wanted)} partition{'s' * (len(wanted) != 1)}; --verify says when it is done.")
+    if as_json:
+        facts = {"before": _document(before), "moving": sorted(map(_name, wanted))}
+        show_json({**facts, "throttle": limit} if limit else facts)
     return 0
 
 
@@ -136,10 +131,10 @@ def _check_brokers(admin: KafkaAdminClient, named: Iterable[tuple[int, str]]) ->
 
 
 def _verify(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> int:
-    wanted = _wanted(options)
+    wanted, log_dirs = _wanted(options)
     current = _replicas(admin, sorted({topic for topic, _ in wanted}))
     moving = _moving(admin)
-    not_placed = elsewhere(admin, directories_in(options["reassignment_json_file"], wanted))
+    not_placed = elsewhere(admin, directories_of(options["reassignment_json_file"], wanted, log_dirs))
     rows = [
         {
             "partition": _name(place),
@@ -183,7 +178,7 @@ def _list(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> in
 
 
 def _cancel(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> int:
-    wanted, moving = _wanted(options), _moving(admin)
+    (wanted, _), moving = _wanted(options), _moving(admin)
     named = [place for place in wanted if place in moving]
     _alter(admin, dict.fromkeys(named))
     if not options["preserve_throttles"]:
@@ -225,18 +220,23 @@ def _replicas(admin: KafkaAdminClient, topics: list[str]) -> dict[Place, list[in
     }
 
 
-def _wanted(options: dict[str, Any]) -> dict[Place, list[int]]:
-    """What --reassignment-json-file says: replicas by partition."""
+def _wanted(options: dict[str, Any]) -> tuple[dict[Place, list[int]], dict[Place, object]]:
+    """What --reassignment-json-file says: replicas by partition, and log_dirs. It may be a pipe: it is read once."""
     path = options["reassignment_json_file"]
     if path is None:
         raise click.UsageError("this wants --reassignment-json-file")
-    wanted = partitions_in(path, lambda each: [exactly(int, broker) for broker in each["replicas"]], EXAMPLE)
+    found = partitions_in(path, _entry, EXAMPLE)
+    wanted = {place: replicas for place, (replicas, _) in found.items()}
     for place, replicas in wanted.items():
         if len(set(replicas)) < len(replicas):
             raise click.ClickException(f"{path}: {_name(place)}: a partition, and each of its replicas, once")
         if not replicas:
             raise click.ClickException(f"{path}: {_name(place)}: replicas: allowed: at least one broker")
-    return wanted
+    return wanted, {place: log_dirs for place, (_, log_dirs) in found.items()}
+
+
+def _entry(each: Mapping[str, Any]) -> tuple[list[int], object]:
+    return [exactly(int, broker) for broker in each["replicas"]], each.get("log_dirs", [])
 
 
 def _topics_in(path: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
 import threading
@@ -436,6 +437,17 @@ def test_a_plan_is_generated_from_what_there_is(ask: Ask, tmp_path: Path, monkey
     current, proposed = (json.loads(line) for line in out.splitlines() if line.startswith("{"))
     assert [each["replicas"] for each in current["partitions"]] == [[1], [1]]
     assert [each["replicas"] for each in proposed["partitions"]] == [[7], [8]]
+
+
+def test_a_plan_may_come_by_a_pipe(ask: Ask) -> None:
+    ask("topics", "--create", "--topic", "piped")
+    for action in ("--execute", "--verify"):
+        reading, writing = os.pipe()
+        os.write(writing, b'{"version":1,"partitions":[{"topic":"piped","partition":0,"replicas":[1]}]}')
+        os.close(writing)
+        code, _, err = ask("reassign", action, "--reassignment-json-file", f"/dev/fd/{reading}")
+        os.close(reading)
+        assert (code, err) == (0, "")
 
 
 @pytest.mark.parametrize(
