@@ -60,7 +60,7 @@ class ShareGroupConfig(NamedTuple):
         """said: what is set for the group, by Kafka's names."""
 
         def number(name: str, default: int, low: int, high: int) -> int:
-            return _number(said, name, default, low, high)
+            return max(low, min(int(said.get(name, default)), high))
 
         def is_on(name: str, default: str) -> bool:
             return said.get(name, default).strip().lower() == "true"
@@ -90,29 +90,3 @@ class ShareGroupConfig(NamedTuple):
             said.get("errors.deadletterqueue.topic.name", "").strip(),
             is_on("errors.deadletterqueue.copy.record.enable", "false"),
         )
-
-
-def session_timeout_ms(said: Mapping[str, str], broker: BrokerConfig) -> int:
-    """How long a member may be silent: with the next one, all that a heartbeat asks for. said: as for a whole one."""
-    return _number(
-        said,
-        "share.session.timeout.ms",
-        broker.group_share_session_timeout_ms,
-        broker.group_share_min_session_timeout_ms,
-        broker.group_share_max_session_timeout_ms,
-    )
-
-
-def heartbeat_interval_ms(said: Mapping[str, str], broker: BrokerConfig) -> int:
-    """How often a member is asked to send one."""
-    return _number(
-        said,
-        "share.heartbeat.interval.ms",
-        broker.group_share_heartbeat_interval_ms,
-        broker.group_share_min_heartbeat_interval_ms,
-        broker.group_share_max_heartbeat_interval_ms,
-    )
-
-
-def _number(said: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    return max(low, min(int(said.get(name, default)), high))

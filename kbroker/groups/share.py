@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from kbroker.config.share_groups import heartbeat_interval_ms, session_timeout_ms
 from kbroker.groups.group import GroupType
 from kbroker.groups.modern import (
     FIRST_EPOCH,
@@ -77,11 +76,25 @@ class ShareGroups(ModernGroups[ShareGroup]):
 
     def session_timeout_ms(self, group_id: str) -> int:
         """See ModernGroups."""
-        return session_timeout_ms(self.shard.group_configs(group_id), self.shard.config)
+        config = self.shard.config
+        return self.setting_within(
+            group_id,
+            "share.session.timeout.ms",
+            config.group_share_session_timeout_ms,
+            config.group_share_min_session_timeout_ms,
+            config.group_share_max_session_timeout_ms,
+        )
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """See ModernGroups."""
-        return heartbeat_interval_ms(self.shard.group_configs(group_id), self.shard.config)
+        config = self.shard.config
+        return self.setting_within(
+            group_id,
+            "share.heartbeat.interval.ms",
+            config.group_share_heartbeat_interval_ms,
+            config.group_share_min_heartbeat_interval_ms,
+            config.group_share_max_heartbeat_interval_ms,
+        )
 
     # --- the way into state
 
