@@ -121,8 +121,8 @@ def client_of(kind: type[Any], cluster: Cluster, heard: Heard, own: Mapping[str,
     """
     settings = {
         "client.id": "kbroker",
-        "log_level": 7 if "debug" in cluster.settings else 0,  # it would write to standard error by itself,
-        **({} if "debug" in cluster.settings else {"logger": _SILENT}),  # of what is fatal in any case
+        # it would write to standard error by itself, and of what is fatal at any level
+        **({"log_level": 7} if "debug" in cluster.settings else {"log_level": 0, "logger": _SILENT}),
         **own,
         **_settings(cluster),
         "bootstrap.servers": _plain_addresses(cluster.bootstrap),
@@ -161,7 +161,7 @@ def _is_not_idempotent(settings: Mapping[str, Any]) -> bool:
 
 
 def setting(cluster: Cluster, name: str) -> str | None:
-    """One of the settings given, in whatever spelling. name: librdkafka's."""
+    """One of the settings given, in either spelling. name: librdkafka's."""
     return next((value for key, value in cluster.settings.items() if _name(key) == name), None)
 
 

@@ -118,9 +118,7 @@ def configure(environment: Mapping[str, str], place: Place, mounts: str = "") ->
     settings |= _stores(environment, place, unset)
     given = static_values(format_properties(settings), environment=environment)
     folders = given.get("log.dirs", given.get("log.dir"))
-    settings["log.dirs"] = (
-        data_directory(mounts) if folders is None else folders.text
-    )  # always: no file is without a key
+    settings["log.dirs"] = data_directory(mounts) if folders is None else folders.text  # a file has a key at least
     if not given.keys() & {"listeners", "advertised.listeners"}:
         settings["advertised.listeners"] = ADVERTISED
     if cluster_id and "cluster.id" not in given:

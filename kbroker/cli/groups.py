@@ -105,7 +105,7 @@ def _list(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options:
 
 
 def _among(rows: Rows, column: str, given: str | None, known: Sequence[str]) -> Rows:
-    """Rows with one of the values that are given, in whatever case; all if none is. Raises: UsageError."""
+    """Rows with one of the values that are given, in capitals or small letters; all if none is. Raises: UsageError."""
     wanted = {each.strip().lower() for each in (given or "").split(",") if each.strip()}
     for each in wanted - {each.lower() for each in known}:
         raise click.UsageError(f"--{column} {each}: allowed: {', '.join(known)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from kbroker.cli._numbers import Number, whole
 from kbroker.cli._offsets import EARLIEST, LATEST, offsets_of
 from kbroker.cli._tables import show_done, show_json, show_table
 from kbroker.cli._times import TIMES, time_or_mark
+from kbroker.metadata.store import encode_uuid
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
@@ -157,7 +157,7 @@ def _described(topic: Topic, configs: dict[str, str], wanted: list[Partition]) -
 
 def _id(topic: Topic) -> str:
     """As Kafka's tools write it, and `partition.metadata` has it."""
-    return base64.urlsafe_b64encode(uuid.UUID(str(topic["topic_id"])).bytes).rstrip(b"=").decode()
+    return encode_uuid(uuid.UUID(str(topic["topic_id"])).bytes)
 
 
 def _least_in_sync(topic: str, settings: dict[str, tuple[str, bool]]) -> int:
