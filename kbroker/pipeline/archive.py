@@ -180,17 +180,18 @@ class _Job:
             self._cut = self._sink.recover()
             return self.batch()
         self._cut, self.read, self._number = None, self.read.behind(spans), self._number + 1
-        self._add(counts, files)
         renewed, self._renewed = self._renewed, {}
-        return _step(self._number - 1, time.monotonic() - self._asked, counts, ahead.left(self.read, ends), renewed)
+        step = _step(self._number - 1, time.monotonic() - self._asked, counts, ahead.left(self.read, ends), renewed)
+        self._add(step, files)
+        return step
 
-    def _add(self, counts: Sequence[Count], files: int) -> None:
+    def _add(self, step: Step, files: int) -> None:
         """To what this run has added."""
         self.batches, self.files = self.batches + 1, self.files + files
-        for each in counts:
-            entry = self.added.setdefault(each.topic, {"records": 0, "quarantined": 0})
-            entry["records"] += each.records
-            entry["quarantined"] += each.records if each.kind == QUARANTINE else 0
+        for topic, records in step.records.items():
+            entry = self.added.setdefault(topic, {"records": 0, "quarantined": 0})
+            entry["records"] += records
+            entry["quarantined"] += step.quarantined.get(topic, 0)
 
     def wait(self, *, found: bool) -> None:
         """Until the next batch is due."""

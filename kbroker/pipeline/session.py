@@ -108,13 +108,16 @@ def stop(spark: SparkSession, *, done: bool) -> None:
 
 @contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """A setting of the session's has this value meanwhile, and what it had afterwards."""
-    before = spark.conf.get(name)
+    """A setting of the session's has this value meanwhile, and afterwards what it had, if it had any."""
+    before = spark.conf.get(name, None)
     spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set(name, before)
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 def _last_words(log: str) -> str:

@@ -25,6 +25,7 @@ from kbroker.pipeline import counts, jars, kafka, manifests
 from kbroker.pipeline.counts import KINDS, QUARANTINE, RECORDS, Counts
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.manifests import DELTA, ICEBERG, Batch
+from kbroker.pipeline.session import setting
 from kbroker.pipeline.storage import Storage
 
 _STAGED, _PUBLISHED = "wap.id", "published-wap-id"
@@ -132,12 +133,9 @@ class Iceberg(Table):
 
     def _write(self, rows: DataFrame, batch: int) -> bool:
         """Stage a snapshot and publish it, which Iceberg does with an id once."""
-        key, name = "spark.wap.id", self._id_of(batch)
-        self._spark.conf.set(key, name)
-        try:
+        name = self._id_of(batch)
+        with setting(self._spark, "spark.wap.id", name):
             rows.writeTo(self.name).append()
-        finally:
-            self._spark.conf.unset(key)
         staged = self._sql(f"SELECT snapshot_id, committed_at, summary FROM {self.name}.snapshots")
         newest = staged.where(f.col("summary")[_STAGED] == name).orderBy(f.desc("committed_at")).first()
         try:
