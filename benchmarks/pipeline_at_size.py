@@ -129,7 +129,7 @@ def fill(address: str, port: int, count: int) -> None:
                     for number, run in enumerate(runs(topic, partition, mine))
                 )
                 cluster.append((topic, partition), batches)
-        cluster.look(["transactions"])
+        cluster.learn_leaders(["transactions"])
     transactions(port, count * SHARES["transactions"] // 100)
 
 

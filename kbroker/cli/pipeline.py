@@ -482,7 +482,7 @@ def _greet(side: Source | str) -> None:
 
     _tell(f"asking the broker at {side.bootstrap}")
     with Cluster(side.patient(GREETING_S).settings) as cluster:
-        cluster.look([])
+        cluster.learn_leaders([])
 
 
 def _show(summary: Summary, file: str | None) -> None:

@@ -220,7 +220,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             )
         self.wrote(operation, request.group_id, before, after)
         self.restart_session(operation, request.group_id, member_id)
-        self.regexes.look(operation, self.current(request.group_id), may_describe)
+        self.regexes.maybe_resolve(operation, self.current(request.group_id), may_describe)
 
     def _group_of(
         self,

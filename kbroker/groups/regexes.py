@@ -92,8 +92,8 @@ class Regexes:
             compile_regex(after.regex)
         return Changed(is_changed=True, is_resolved=after.regex in group.resolved)
 
-    def look(self, operation: Operation, group: ConsumerGroup, may_describe: Callable[[str], bool]) -> None:
-        """Begin to look a group's expressions up, if that is due. may_describe: of the member that is heard of."""
+    def maybe_resolve(self, operation: Operation, group: ConsumerGroup, may_describe: Callable[[str], bool]) -> None:
+        """Begin to resolve a group's expressions, if that is due. may_describe: of the member that is heard of."""
         if not group.regexes or group.group_id in self._under_way:
             return
         last_ms = max((each.timestamp_ms for each in group.resolved.values()), default=None)

@@ -66,7 +66,7 @@ class Policy(NamedTuple):
     recreated: str = STOP
 
 
-def look(cluster: Cluster, read: Read, topics: Sequence[str], policy: Policy) -> tuple[Read, Spans]:
+def find_spans(cluster: Cluster, read: Read, topics: Sequence[str], policy: Policy) -> tuple[Read, Spans]:
     """Which topics are there now, and where their partitions begin and end. Raises PipelineError for one that is gone.
 
     One that has been read, and may be made again, is waited for: it has no spans.

@@ -158,7 +158,7 @@ class _Job:
         self._asked = time.monotonic()
         self._learn()
         before = self.read
-        self.read, ends = ahead.look(self._cluster, before, self._topics, self._policy)
+        self.read, ends = ahead.find_spans(self._cluster, before, self._topics, self._policy)
         self._renewed |= ahead.renewed(before, self.read)
         if self._cut is not None:
             spans = ahead.still_there(self._cut.spans, ahead.ids_of(self._cut.read), self.read, ends)
@@ -211,7 +211,7 @@ class _Job:
         stay as they were."""
         if self._follow:
             if self._cut is None:
-                self._follow.look(self._topics)
+                self._follow.refresh(self._topics)
             self._decoder = self._follow.decoder
             self._known[REGISTRY] = self._follow.state
             self._tell()

@@ -230,7 +230,7 @@ class _Job:
         known, store = self._known, self._store
         self._learn()
         before = Read.of(known)
-        read, ends = ahead.look(self._here, before, list(self.names), self._policy)
+        read, ends = ahead.find_spans(self._here, before, list(self.names), self._policy)
         self._goal = self._goal or ends
         if known["open"] is None:
             known["open"] = self._decide(read, ahead.no_further(ends, self._goal) if until_now else ends)

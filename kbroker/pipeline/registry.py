@@ -170,8 +170,8 @@ class Following:
             found[side] = {"column": kind, "usable": [[*ref] for ref in refs], "apart": [[*each] for each in others]}
         return found
 
-    def look(self, topics: Sequence[str]) -> None:
-        """See which schemas the topics' subjects have now.
+    def refresh(self, topics: Sequence[str]) -> None:
+        """Read which schemas the topics' subjects have now.
 
         Raises: PipelineError where two topics have columns that are not the same, before there are any; and as
         `Registry.schema`, unless columns are known already: then what is new is asked for once a record has it.

@@ -217,7 +217,7 @@ class Cluster:
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has. Raises PipelineError if there is no such topic."""
         if topic not in self._partitions:
-            self.look([topic])
+            self.learn_leaders([topic])
         return self._partitions[topic]
 
     def has(self, topic: str) -> bool:
@@ -230,7 +230,7 @@ class Cluster:
             raise
         return True
 
-    def look(self, topics: Iterable[str]) -> None:
+    def learn_leaders(self, topics: Iterable[str]) -> None:
         """Learn who leads the topics' partitions. Raises AnswerError."""
         asked = [MetadataRequestTopic(name=topic) for topic in topics]
         answer = self._metadata(asked)
@@ -267,7 +267,7 @@ class Cluster:
             raise AnswerError(
                 result.error_code, f"topic {topic} cannot be made ({result.error_message or 'no reason'})"
             )
-        self._repeat(lambda: self.look([topic]), [topic])
+        self._repeat(lambda: self.learn_leaders([topic]), [topic])
 
     def remove(self, topics: Sequence[str]) -> None:
         """Delete topics, whether there are such or not."""
@@ -311,7 +311,7 @@ class Cluster:
     def ends(self, topics: Iterable[str], *, committed: bool = False) -> dict[Place, PartitionEnd]:
         """Where each partition of the topics begins and ends now, those that were added since too."""
         topics = list(topics)
-        self._repeat(partial(self.look, topics), topics)
+        self._repeat(partial(self.learn_leaders, topics), topics)
         places = [(topic, index) for topic in topics for index in range(self.partitions(topic))]
         first, last = self.offsets(places, EARLIEST), self.offsets(places, LATEST, committed=committed)
         return {place: PartitionEnd(first[place], last[place]) for place in places}
@@ -349,7 +349,7 @@ class Cluster:
 
     def groups(self) -> list[str]:
         """The ids of all groups of all brokers."""
-        self.look([])
+        self.learn_leaders([])
         found = [each for node in self._brokers for each in self._repeat(partial(self._groups_of, node), [])]
         return sorted({each.group_id for each in found if each.protocol_type in ("", "consumer")})
 
@@ -454,7 +454,7 @@ class Cluster:
 
     def _leader(self, place: Place) -> Connection:
         if place not in self._leaders:
-            self.look([place[0]])
+            self.learn_leaders([place[0]])
         if place not in self._leaders:
             raise AnswerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place[0]}-{place[1]}")
         return self._to(self._leaders[place])
@@ -509,7 +509,7 @@ class Cluster:
         self._connections.clear()
         try:
             self._named()
-            self.look(topics)
+            self.learn_leaders(topics)
         except (OSError, PipelineError) as again:
             if -1 not in self._connections:
                 return self._again(OSError(str(again)), since, topics)

@@ -272,7 +272,7 @@ class SimMember:
         except PowerLoss:
             self.kill(power_loss=self._power_loss)
             return
-        self._owner.look(self)
+        self._owner.check_committed(self)
         if member.fatal:
             self.world.note(f"{self} ends by itself: {member.fatal}")
             self.end = "" if GAVE_UP in member.fatal else member.fatal
@@ -400,8 +400,8 @@ class ObserverWorld:
             raise self.world.broken(f"offset {offset} was told, and is not the end of what was committed")
         return self._folded[offset]
 
-    def look(self, machine: SimMember) -> None:
-        """After every turn of a member: what it was told is what was committed."""
+    def check_committed(self, machine: SimMember) -> None:
+        """Check, after every turn of a member, that what it was told is what was committed."""
         member = machine.member
         assert member is not None
         seen = self._seen.get(machine)

@@ -104,7 +104,7 @@ def cluster_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], tupl
         def made(count: int) -> tuple[Cluster, list[Listener]]:
             brokers = stack.enter_context(listeners(count))
             cluster = stack.enter_context(Cluster(Settings(brokers[0].address, patience_s=0.4)))
-            cluster.look([])
+            cluster.learn_leaders([])
             return cluster, brokers
 
         yield made
