@@ -62,7 +62,7 @@ class Told(NamedTuple):
     size: int
 
 
-def tell(message: type[Message], version: int, buffer: Any, start: int = 0) -> tuple[list[Told], str]:
+def describe(message: type[Message], version: int, buffer: Any, start: int = 0) -> tuple[list[Told], str]:
     """Every field of a message in the order of its bytes, for people; and why it ends early, or empty.
 
     Bytes may be missing at the end: what there is is told.

@@ -14,7 +14,7 @@ from kbroker.console.inside import Inside
 from kbroker.console.screens import Screen
 from protocol.apis import BY_KEY
 from protocol.errors import ErrorCode
-from protocol.explain import Told, tell
+from protocol.explain import Told, describe
 from protocol.headers import parse_request_header, skip_tags
 from protocol.message import DecodeError
 
@@ -158,7 +158,7 @@ def _errors_in(key: int, version: int, data: bytes) -> tuple[str, ...]:
     if api is None or len(data) <= HEAD_BYTES or key == API_VERSIONS:
         return ()
     is_tagged = api.flexible_from is not None and version >= api.flexible_from
-    told, _ = tell(api.response, version, data, HEAD_BYTES + is_tagged)
+    told, _ = describe(api.response, version, data, HEAD_BYTES + is_tagged)
     codes: dict[int, None] = {}
     pending: list[Any] = list(told)
     while pending:
@@ -185,7 +185,7 @@ def _request_fields(found: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str
         api = BY_KEY[key]
         if api.flexible_from is not None and version >= api.flexible_from:
             start = skip_tags(frame, start)
-        told, why = tell(api.request, version, frame, start)
+        told, why = describe(api.request, version, frame, start)
     except (DecodeError, KeyError) as error:
         return [], str(error)
     missing = found["size"] - len(frame)
@@ -201,7 +201,7 @@ def _answer_fields(found: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]
         key, version, _, _, _ = parse_request_header(bytes.fromhex(found["frame"]))
         api = BY_KEY[key]
         is_tagged = api.flexible_from is not None and version >= api.flexible_from and key != API_VERSIONS
-        told, why = tell(api.response, version, data, HEAD_BYTES + is_tagged)
+        told, why = describe(api.response, version, data, HEAD_BYTES + is_tagged)
     except (DecodeError, KeyError) as error:
         return [], str(error)
     missing = found["answer_size"] - len(data)
@@ -267,7 +267,7 @@ def _events(found: Mapping[str, Any], name: str) -> Iterable[dict[str, Any]]:
         api = BY_KEY[key]
         if api.flexible_from is not None and version >= api.flexible_from:
             start = skip_tags(frame, start)
-        told, _ = tell(api.request, version, frame, start)
+        told, _ = describe(api.request, version, frame, start)
     except (DecodeError, KeyError):
         return
     request = {each.name: each.value for each in told}
@@ -277,7 +277,7 @@ def _events(found: Mapping[str, Any], name: str) -> Iterable[dict[str, Any]]:
     if found["answer"]:
         data = b"".join(bytes.fromhex(each) if isinstance(each, str) else bytes(each) for each in found["answer"])
         is_tagged = api.flexible_from is not None and version >= api.flexible_from
-        answer = {each.name: each.value for each in tell(api.response, version, data, HEAD_BYTES + is_tagged)[0]}
+        answer = {each.name: each.value for each in describe(api.response, version, data, HEAD_BYTES + is_tagged)[0]}
     code = answer.get("error_code", 0) or 0
     is_heartbeat = OF_GROUPS[key].endswith("Heartbeat")
     if is_heartbeat and not code and not _has_news(request, answer):

@@ -262,8 +262,8 @@ class Controller:
                 yield from brokers.log_dirs_failed(epoch)
             case ControlAnswer():
                 yield from self._answered(epoch, event)
-            case ElectLeaders(partitions, kind, tell):
-                tell(*(yield from leaders.elect(epoch, partitions, kind)))
+            case ElectLeaders(partitions, kind, reply):
+                reply(*(yield from leaders.elect(epoch, partitions, kind)))
             case ShutDown():
                 yield from self._shut_down(epoch, event)
             case AlterPartition(request, version, answer):
@@ -274,8 +274,8 @@ class Controller:
                 self._queue.appendleft(InSyncChanged(in_sync.granted(epoch.context, response)))
             case InSyncChanged(partitions):
                 yield from reassignment.complete(epoch, partitions)
-            case Reassign(targets, tell, may_resize):
-                tell((yield from reassignment.asked(epoch, targets, may_resize=may_resize)))
+            case Reassign(targets, reply, may_resize):
+                reply((yield from reassignment.asked(epoch, targets, may_resize=may_resize)))
             case ReassignmentsChanged():
                 yield from reassignment.requests_changed(epoch)
             case PreferredElectionsChanged():
@@ -308,12 +308,12 @@ class Controller:
     def _refuse(self, event: Event) -> None:
         """Tell who waits for an event that this broker is not the controller."""
         match event:
-            case ElectLeaders(partitions, _, tell):
-                tell(dict.fromkeys(partitions, ErrorCode.NOT_CONTROLLER), {})
-            case ShutDown(_, _, tell):
-                tell(ErrorCode.NOT_CONTROLLER, [])
-            case Reassign(targets, tell):
-                tell({partition: KafkaError(ErrorCode.NOT_CONTROLLER) for partition in targets})
+            case ElectLeaders(partitions, _, reply):
+                reply(dict.fromkeys(partitions, ErrorCode.NOT_CONTROLLER), {})
+            case ShutDown(_, _, reply):
+                reply(ErrorCode.NOT_CONTROLLER, [])
+            case Reassign(targets, reply):
+                reply({partition: KafkaError(ErrorCode.NOT_CONTROLLER) for partition in targets})
             case AlterPartition(_, _, answer):
                 answer(AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[]))
             case _:

@@ -54,15 +54,15 @@ def main() -> None:
 def serve(requests: BinaryIO, answers: BinaryIO, quiet: Quiet) -> None:
     """Say that it is ready, take the plan, then do as asked until there is nothing more."""
 
-    def tell(message: object) -> None:
+    def send(message: object) -> None:
         pickle.dump(message, answers)
         answers.flush()
 
-    tell(READY)
+    send(READY)
     try:
         work = Work(QuietDisk(quiet), cast(Plan, pickle.load(requests)), quiet)
         while True:
-            tell(work.do(*pickle.load(requests)))
+            send(work.do(*pickle.load(requests)))
     except (EOFError, BrokenPipeError):
         return
 

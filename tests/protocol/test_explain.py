@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protocol.apis import BY_NAME
-from protocol.explain import Told, tell
+from protocol.explain import Told, describe
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.handshake import ApiVersionsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -30,7 +30,7 @@ def by_name(told: list[Told]) -> dict[str, Any]:
 def test_every_field_is_told_with_its_place(version: int) -> None:
     request = FETCH
     data = request.encode(version)
-    told, why = tell(FetchRequest, version, b"head" + data, 4)
+    told, why = describe(FetchRequest, version, b"head" + data, 4)
     assert why == ""
     found = by_name(told)
     untagged = [field for field in fields_at(FetchRequest, version) if field.tag is None]
@@ -50,12 +50,12 @@ def test_what_is_cut_is_told_as_far_as_it_goes() -> None:
     part = PartitionProduceData(index=5, records=b"r" * 100)
     request = ProduceRequest(acks=-1, timeout_ms=9, topic_data=[TopicProduceData(name="t", partition_data=[part])])
     data = request.encode(9)
-    whole = tell(ProduceRequest, 9, data)[0]
+    whole = describe(ProduceRequest, 9, data)[0]
     for size in range(len(data)):
-        told, why = tell(ProduceRequest, 9, data[:size])
+        told, why = describe(ProduceRequest, 9, data[:size])
         assert why
         assert [each.name for each in told] == [each.name for each in whole][: len(told)]
-    told, why = tell(ProduceRequest, 9, data[:-40])
+    told, why = describe(ProduceRequest, 9, data[:-40])
     assert "are left" in why
     partition = by_name(by_name(by_name(told)["topic_data"][0])["partition_data"][0])
     assert partition["index"] == 5
@@ -64,7 +64,7 @@ def test_what_is_cut_is_told_as_far_as_it_goes() -> None:
 
 def test_a_hostile_count_costs_nothing() -> None:
     api = BY_NAME["Metadata"]
-    told, why = tell(api.request, 0, b"\x7f\xff\xff\xff" + b"\0\1a")
+    told, why = describe(api.request, 0, b"\x7f\xff\xff\xff" + b"\0\1a")
     assert why
     assert len(by_name(told)["topics"]) <= 2
 
@@ -72,4 +72,4 @@ def test_a_hostile_count_costs_nothing() -> None:
 def test_unknown_tags_are_told() -> None:
     request = ApiVersionsRequest(client_software_name="n", client_software_version="v")
     request.unknown_tags = {1000: b"x"}
-    assert by_name(tell(ApiVersionsRequest, 3, request.encode(3))[0])["tag 1000"] == b"x"
+    assert by_name(describe(ApiVersionsRequest, 3, request.encode(3))[0])["tag 1000"] == b"x"
