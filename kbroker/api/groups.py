@@ -421,7 +421,7 @@ def _forget_states_and_delete(names: list[str], of_share: list[str], call: Call)
 
     for group_id in of_share:
         try:
-            broker.share_groups.forget(group_id, None, partial(forgotten, group_id), call.now_ms)
+            broker.share_groups.delete_state(group_id, None, partial(forgotten, group_id), call.now_ms)
         except KafkaError as error:
             forgotten(group_id, error.code, {}, call.now_ms)
     return LATER

@@ -261,7 +261,7 @@ def delete_share_group_offsets(request: DeleteShareGroupOffsetsRequest, call: Ca
         told = response if code is ErrorCode.NONE else _refuse_delete(request, code, "", call.version)
         broker.tell(Reply(call.ticket, told))
 
-    share.forget(request.group_id, wanted, done, call.now_ms)
+    share.delete_state(request.group_id, wanted, done, call.now_ms)
     return LATER
 
 

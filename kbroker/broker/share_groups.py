@@ -202,14 +202,14 @@ class ShareGroups:
 
     # --- forgetting
 
-    def forget(
+    def delete_state(
         self,
         group_id: str,
         topics: Iterable[bytes] | None,
         then: Callable[[ErrorCode, Mapping[bytes, ErrorCode], int], None],
         now_ms: int,
     ) -> None:
-        """Have the share coordinators forget topics of a group, None for all.
+        """Have the share coordinators delete a group's state (DeleteShareGroupState). topics: None for all.
 
         then: is told a code of the group, and one for each topic. Raises: KafkaError.
         """

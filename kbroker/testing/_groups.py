@@ -80,7 +80,7 @@ def share_offsets(connection: Connection, name: str) -> tuple[int, dict[Place, i
     return group.error_code, start, {place: part.lag for place, part in parts.items()}
 
 
-def forget(connection: Connection) -> bool:
+def delete_groups(connection: Connection) -> bool:
     """Put all members of the broker's groups out, and delete these. Returns: whether there is no group now."""
     kinds = listed(connection)
     if not kinds:

@@ -15,7 +15,7 @@ from kbroker.broker.coordinator_types import COORDINATOR_TYPES
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.security.recipes import Recipe
 from kbroker.testing._client import Connection, Connections
-from kbroker.testing._groups import CLASSIC, SHARE, Group, ShareGroup, described, forget, listed, share_offsets
+from kbroker.testing._groups import CLASSIC, SHARE, Group, ShareGroup, delete_groups, described, listed, share_offsets
 from kbroker.testing._users import rule_request, user_request
 from kbroker.usage import UsageError
 from protocol.errors import ErrorCode
@@ -278,7 +278,7 @@ class Helpers:
             names = [name for name in leaders if name not in COORDINATED_BY.values()]
             if "" in leaders.get(TRANSACTION_STATE, []) or not self._forget_transactional_ids():
                 names.append(TRANSACTION_STATE)
-            if not _forget_groups(all_of_them, leaders):
+            if not _delete_groups(all_of_them, leaders):
                 names.append(CONSUMER_OFFSETS)
             if names:
                 request = DeleteTopicsRequest(topic_names=names, timeout_ms=TIMEOUT_MS)
@@ -471,10 +471,10 @@ def _coordinator(all_of_them: Connections, name: str, key_type: int = GROUPS) ->
     raise UsageError(f"{COORDINATED_BY[key_type]} has no coordinator for {name!r}: {_why(found.error_code)}")
 
 
-def _forget_groups(all_of_them: Connections, leaders: Leaders) -> bool:
+def _delete_groups(all_of_them: Connections, leaders: Leaders) -> bool:
     """Put all members out of their groups, and delete these. Returns: whether there is no group now."""
     coordinators = set(leaders.get(CONSUMER_OFFSETS, []))
-    return "" not in coordinators and all(forget(all_of_them.to(each)) for each in coordinators)
+    return "" not in coordinators and all(delete_groups(all_of_them.to(each)) for each in coordinators)
 
 
 def _kinds(all_of_them: Connections) -> dict[str, str]:
