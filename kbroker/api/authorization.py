@@ -298,11 +298,11 @@ class Special(NamedTuple):
 class Known(NamedTuple):
     """How a route knows at once that all of a request is allowed, as most of those that carry records are.
 
-    is_all: whether it is, or is asked for by the handler. note: a request was allowed just now, as a whole.
+    is_all: whether it is, or is asked for by the handler. on_allowed: a request was allowed just now, as a whole.
     """
 
     is_all: Callable[[Any, Call], bool]
-    note: Callable[[Any, Call], None] = lambda request, call: None
+    on_allowed: Callable[[Any, Call], None] = lambda request, call: None
 
 
 def authorized(route: Route) -> Handle:
@@ -329,7 +329,7 @@ def _asking(route: Route) -> Handle:
                 return asking.answer()
         asking.complete(request)
         if route.known is not None and not call.has_errors:
-            route.known.note(request, call)
+            route.known.on_allowed(request, call)
         result = route.serve(request, call)
         if isinstance(result, GeneratorType):
             result = yield from result

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kafka.authorizer.logger")
 
 
-def note(
+def log_decision(
     session: Session, operation: Operation, resource: ResourceType, name: str, times: int, *, allowed: bool
 ) -> None:
     """A session may, or may not, do this. times: how many parts of its request are about the resource."""

@@ -103,9 +103,9 @@ class Authorizer(Protocol):
 def _note(
     session: Session, operation: Operation, resource: ResourceType, name: str, times: int = 1, *, allowed: bool
 ) -> None:
-    from kbroker.broker.audit import note  # loaded by brokers with rules
+    from kbroker.broker.audit import log_decision  # loaded by brokers with rules
 
-    note(session, operation, resource, name, times, allowed=allowed)
+    log_decision(session, operation, resource, name, times, allowed=allowed)
 
 
 class AuthHelper:

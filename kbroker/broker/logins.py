@@ -311,7 +311,7 @@ class Logins:
         """
         login = session.login
         assert login is not None, session
-        self.note(error, session)
+        self.count_failure(error, session)
         is_bare = login.takes_bare_token
         if response is None and not is_bare:
             again = "re-authentication" if login.user else "authentication"
@@ -332,10 +332,10 @@ class Logins:
         assert session.login is not None, session
         state = session.login.state
         error = LoginError(Reason.EXPIRED if state is State.EXPIRED else Reason.STATE, f"{what} in state {state.value}")
-        self.note(error, session)
+        self.count_failure(error, session)
         return str(error)
 
-    def note(self, error: LoginError, session: Session) -> None:
+    def count_failure(self, error: LoginError, session: Session) -> None:
         """Count a failed login; why its connection ends is said by who closes it."""
         assert session.login is not None, session
         self.failed[session.listener, session.login.mechanism, error.reason.value] += 1

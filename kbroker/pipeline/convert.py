@@ -92,7 +92,7 @@ def _segment(old: Path, new: Path) -> tuple[int, int, int, int]:
     with open(scratch, "wb") as out:
         try:
             for batch, count, many in _batches(data, may_be_torn=_is_last(old)):
-                index.note(batch, out.tell())
+                index.add_batch(batch, out.tell())
                 out.write(batch)
                 messages += many
                 records += count
@@ -161,7 +161,7 @@ class _Indices:
         self.offsets, self._times = bytearray(), bytearray()
         self._noted = -1
 
-    def note(self, batch: bytes | bytearray | memoryview, position: int) -> None:
+    def add_batch(self, batch: bytes | bytearray | memoryview, position: int) -> None:
         """A batch that begins at `position`."""
         header = unpack_header(batch, 0)
         last = last_offset_of(header)

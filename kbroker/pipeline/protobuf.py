@@ -115,13 +115,13 @@ def _prune(found: Any, root: str) -> None:
     messages that have nothing left."""
     messages: dict[str, Any] = {}
 
-    def note(prefix: str, among: Any) -> None:
+    def collect(prefix: str, among: Any) -> None:
         for message in among:
             messages[name := f"{prefix}.{message.name}"] = message
-            note(name, message.nested_type)
+            collect(name, message.nested_type)
 
     for file in found.file:
-        note(f".{file.package}" if file.package else "", file.message_type)
+        collect(f".{file.package}" if file.package else "", file.message_type)
     done: dict[str, bool] = {}  # whether anything is left of it
 
     def keep(name: str, within: tuple[str, ...]) -> bool:

@@ -48,7 +48,7 @@ from kbroker.log.tools.verify_partition import (
     PartitionCheck,
     Progress,
     fault,
-    note,
+    harmless,
     unreadable,
 )
 from kbroker.ports import Disk, Entry
@@ -168,7 +168,7 @@ class _Directory:
         try:
             text = read_text(self._disk, self._path, CLEAN_SHUTDOWN)
             if text is None:
-                yield note(self._path, "was not stopped cleanly, or is in use: the last batches may be torn")
+                yield harmless(self._path, "was not stopped cleanly, or is in use: the last batches may be torn")
                 return
             self._clean = True
             marker = parse_clean_shutdown(text)
@@ -201,11 +201,11 @@ class _Directory:
         elif entry.is_odd and parse_folder_name(entry.name) is not None:
             yield fault(path, "is no folder: whether it led to records cannot be seen")
         elif entry.is_dir:
-            yield note(path, "is a foreign folder; it is left alone")
+            yield harmless(path, "is a foreign folder; it is left alone")
         elif not is_known_file(entry.name):
-            yield note(path, "is a foreign file; it is left alone")
+            yield harmless(path, "is a foreign file; it is left alone")
         elif entry.name.endswith((".tmp", ".pending")):
-            yield note(path, "is left over from a replacement that did not finish")
+            yield harmless(path, "is left over from a replacement that did not finish")
 
     def _verify_partition(
         self,
@@ -216,7 +216,7 @@ class _Directory:
     ) -> Iterator[Finding | Progress]:
         path = self._file(name)
         if folder.state == "delete":
-            yield note(path, "is marked for deletion; it is not looked into")
+            yield harmless(path, "is marked for deletion; it is not looked into")
             yield Progress(_size(self._disk, path), 0)
             return
         partition = folder.topic_partition
@@ -247,12 +247,12 @@ class _Directory:
             for partition, offset in offsets.items():
                 check = checks.get(partition)
                 if check is None:
-                    yield note(path, f"names {partition}, which is not in this directory")
+                    yield harmless(path, f"names {partition}, which is not in this directory")
                 elif check.is_known and offset > check.log_end_offset:
                     if self._clean or name in (RECOVERY_POINTS, CLEANER_OFFSETS):
                         yield fault(path, f"{partition}: {offset} lies behind the log's end, {check.log_end_offset}")
                     else:
-                        yield note(path, f"{partition}: {offset} lies behind the log's end, {check.log_end_offset}")
+                        yield harmless(path, f"{partition}: {offset} lies behind the log's end, {check.log_end_offset}")
         if self._clean:
             yield from self._compare_clean(checkpoints, checks)
 

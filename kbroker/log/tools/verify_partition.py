@@ -68,7 +68,7 @@ def fault(path: str, text: str, where: str = "") -> Finding:
     return Finding("fault", path, where, text)
 
 
-def note(path: str, text: str) -> Finding:
+def harmless(path: str, text: str) -> Finding:
     """Something worth knowing, and harmless."""
     return Finding("note", path, "", text)
 
@@ -144,13 +144,13 @@ class PartitionCheck:
     def _verify_other(self, entry: Entry, is_segment_file: bool) -> Iterator[Finding]:
         path = self._file(entry.name)
         if is_segment_file:
-            yield note(path, "is on its way out, or in: the next start finishes that")
+            yield harmless(path, "is on its way out, or in: the next start finishes that")
         elif entry.name == PARTITION_METADATA:
             yield from self._verify_metadata(path)
         elif entry.name.endswith((".tmp", ".pending")):
-            yield note(path, "is left over from a replacement that did not finish")
+            yield harmless(path, "is left over from a replacement that did not finish")
         elif entry.name != LEADER_EPOCHS:
-            yield note(path, f"is a foreign {'folder' if entry.is_dir else 'file'}; it is left alone")
+            yield harmless(path, f"is a foreign {'folder' if entry.is_dir else 'file'}; it is left alone")
 
     def _verify_metadata(self, path: str) -> Iterator[Finding]:
         try:
@@ -178,7 +178,7 @@ class PartitionCheck:
                     yield fault(self._file(entry.name), "belongs to a segment whose .log is missing")
         if not logs:
             text = "holds no segment"
-            yield fault(self._path, text) if self._is_clean else note(self._path, text)
+            yield fault(self._path, text) if self._is_clean else harmless(self._path, text)
 
     # ---- segments
 
