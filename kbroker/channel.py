@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kbroker.api.routes import Route
     from kbroker.broker.broker import Broker
     from kbroker.broker.session import Session
+    from kbroker.coordinator.effects import Again
     from kbroker.ports import Buffer
     from kbroker.timing import Parked
 
@@ -40,7 +41,8 @@ _TAGGED_HEAD, _TAGGED_HEAD_BYTES = Layout(">iix").pack, 5  # the same, and no ta
 class Request(Call):
     """A call with the place of its answer: what handlers see as `call.ticket` is the request itself."""
 
-    __slots__ = ("answer", "channel", "correlation_id", "frame_bytes", "late", "parked", "waiting")
+    __slots__ = ("again", "answer", "channel", "correlation_id", "frame_bytes", "late", "parked", "waiting")
+    again: Again | None  # whether the same request would be answered the same
     answer: list[Piece] | None  # encoded, while earlier answers are missing; [] is no answer at all
     frame_bytes: int  # its size; of a follower's fetch it may be none (`metering.py`)
     late: bool  # stands in its channel's `pending`
@@ -67,7 +69,7 @@ class Request(Call):
         self.route = route
         self.correlation_id, self.frame_bytes, self.opened_bytes = correlation_id, frame_bytes, 0
         self.late = self.has_errors = self.is_large = False
-        self.answer = self.waiting = self.parked = self.verified = self.may_read = self.mutations = None
+        self.again = self.answer = self.waiting = self.parked = self.verified = self.may_read = self.mutations = None
 
     @property
     def ticket(self) -> Request:
@@ -114,6 +116,15 @@ class Muted:
         return SILENCE
 
 
+class Repeated(NamedTuple):
+    """An answer that the same request has again while it `holds`. head, tail: around the correlation id."""
+
+    api: int
+    head: bytes
+    tail: bytes
+    again: Again
+
+
 class Channel:
     """A connection: answers leave in the order of their requests.
 
@@ -121,6 +132,7 @@ class Channel:
     is written where there is a reason, `closing`. Whether anything is `pending`, and the bytes that are held, it may
     look at; what is in `pending`, and held_by, are the core's: the request to be carried out before the next is begun.
     While it is `muted`, for its client is over a quota, a driver reads nothing from it.
+    repeated: answers that the same requests have again, by the frames without their correlation ids.
     """
 
     __slots__ = (
@@ -131,6 +143,7 @@ class Channel:
         "muted",
         "out",
         "pending",
+        "repeated",
         "routes",
         "session",
         "unsent_bytes",
@@ -146,6 +159,7 @@ class Channel:
         self.held_bytes = 0  # of answers, and of requests that are not begun, in `pending`
         self.closing = ""
         self.held_by: Request | None = None
+        self.repeated: dict[bytes, Repeated] = {}
         self.muted: Request | None = None  # stands in `pending` without an answer until the time is over
 
     @property

@@ -13,6 +13,9 @@ What takes long is done in slices (`timing/scheduler.py`): large requests
 are decoded so, handlers that are generators run so, and their answers are encoded so. No other request of the
 connection is begun meanwhile. No handler has a clock; the one look at it is for the length of a slice.
 
+A request that comes again, but for its correlation id, as most heartbeats do, is answered from the bytes of before as
+long as who gave the answer says that it holds (`Again`): nothing of it is decoded, and no handler is asked.
+
 Timers that are due fire before the request or the event of the same turn: what comes in after a deadline finds what the
 deadline has brought. Work that is wanted at once (a slice) is no such timer: `Expired` does it, behind the requests.
 
@@ -37,7 +40,7 @@ from kbroker.api.routes import ROUTES, NotLoadedError, tables_of
 from kbroker.broker.authorizer import Operation, ResourceType
 from kbroker.broker.facts import HangUp, QuotasChanged, Reply, Touched
 from kbroker.broker.session import Session
-from kbroker.channel import NO_HEADER, Channel, Muted, Request, Resume, Unbegun, bytes_in, emit, framed
+from kbroker.channel import NO_HEADER, Channel, Muted, Repeated, Request, Resume, Unbegun, bytes_in, emit, framed
 from kbroker.config.limits import (
     DECODED_TIMES,
     FEW_PARKED,
@@ -45,15 +48,17 @@ from kbroker.config.limits import (
     LARGE_REQUEST_BYTES,
     LONG_PRODUCE_BYTES,
     MANY_PARTITIONS,
+    MOST_REPEATED,
     PARKED_OPERATIONS,
     PARKED_PER_ADDRESS,
+    REPEATED_BYTES,
     REQUEST_BYTES_EXCEPT_PRODUCE,
     WOKEN_AT_ONCE,
 )
 from kbroker.timing import Purgatory, Steps, begun
 from protocol.errors import ErrorCode, KafkaError
-from protocol.frames import NO_LIMIT
-from protocol.headers import parse_request_header, skip_tags
+from protocol.frames import NO_LIMIT, SIZE_BYTES
+from protocol.headers import BEHIND_CORRELATION, CORRELATION_AT, parse_request_header, skip_tags
 from protocol.message import DecodeError, EncodeError, Message
 from protocol.namedtuple import NamedTuple
 
@@ -64,6 +69,7 @@ if TYPE_CHECKING:
     from kbroker.broker.broker import Broker
     from kbroker.broker.jobs import Errand
     from kbroker.channel import Piece
+    from kbroker.coordinator.effects import Again
     from kbroker.metering import Charge, Metering
 
 AnswerOrNone = TypeVar("AnswerOrNone", bound="Result | None")
@@ -272,6 +278,8 @@ class Core:
         self._now_ms = now_ms
         if channel.login is not None and self._is_of_login(channel, frame, now_ms):
             return
+        if channel.repeated and self._is_repeated(channel, frame, now_ms):
+            return
         try:
             api_key, version, correlation_id, client_id, start = parse_request_header(frame)
             route = channel.routes[api_key] if api_key in self._served else None
@@ -312,10 +320,51 @@ class Core:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
             return
         self._handle(request, body)
+        if request.again is not None:
+            self._remember(request, request.again, frame)
         if self._replicas.touched:
             self._notice(now_ms)
         if self._facts or self._replicas.touched:
             self._drain_facts(now_ms)
+
+    def _is_repeated(self, channel: Channel, frame: memoryview, now_ms: int) -> bool:
+        """Whether a frame has come before, but for its correlation id, and is answered as it was then."""
+        if channel.pending or len(frame) > REPEATED_BYTES or not self._may_repeat:
+            return False
+        data = frame.tobytes()
+        key = data[:CORRELATION_AT] + data[BEHIND_CORRELATION:]
+        known = channel.repeated.get(key)
+        if known is None:
+            return False
+        api, head, tail, again = known
+        if not again.holds(now_ms):
+            del channel.repeated[key]
+            return False
+        self._requests[api] += 1
+        emit(channel, [head + data[CORRELATION_AT:BEHIND_CORRELATION] + tail])
+        return True
+
+    def _remember(self, request: Request, again: Again, frame: memoryview) -> None:
+        """Keep the answer just given, for the same request to come.
+
+        Not where rights are asked for, and are written into an audit log, each time.
+        """
+        channel = request.channel
+        is_open = channel.routes is self._routes[False] and self._may_repeat
+        if not is_open or request.late or channel.closing or len(frame) > REPEATED_BYTES:
+            return
+        if len(channel.repeated) >= MOST_REPEATED:
+            channel.repeated.clear()
+        data, answer = frame.tobytes(), channel.out[-1]
+        assert isinstance(answer, bytes), answer
+        head, tail = answer[:SIZE_BYTES], answer[SIZE_BYTES + BEHIND_CORRELATION - CORRELATION_AT :]
+        key = data[:CORRELATION_AT] + data[BEHIND_CORRELATION:]
+        channel.repeated[key] = Repeated(request.route.api, head, tail, again)
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether nothing counts or watches each request."""
+        return self._metering is None and self._witness is None
 
     def _is_of_login(self, channel: Channel, frame: memoryview, now_ms: int) -> bool:
         """Whether a frame is none that may be handled as a request: a bare token, or what a login does not admit."""
@@ -460,6 +509,7 @@ class Core:
         if not isinstance(fact, Reply) or fact.ticket is not request or not isinstance(fact.response, IS_ANSWER):
             return LATER
         self._facts.pop()
+        request.again = fact.again
         return fact.response
 
     def _refusal(self, request: Request, body: Answer | None, error: Exception) -> Result:

@@ -75,7 +75,7 @@ IN_A_SESSION = 20  # partitions, of which a fetch names one
 SESSION_LINES = {"a consumer": 1410, "a follower": 1175}
 SESSION_VERSION = 12
 FOLLOWER = 2
-HEARTBEAT_LINES = {"consumer": 319, "share": 271, "streams": 456}  # of a member that says no more than that it lives
+HEARTBEAT_LINES = {"consumer": 35, "share": 35, "streams": 456}  # of a member that says no more than that it lives
 GROUP_PARTITIONS = 50
 
 

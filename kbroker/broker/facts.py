@@ -22,6 +22,7 @@ from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.broker.jobs import Errand
+    from kbroker.coordinator.effects import Again
     from kbroker.metadata.store import Endpoint
     from protocol.message import Message
 
@@ -47,10 +48,14 @@ class Ticket(Protocol):
 
 
 class Reply(NamedTuple):
-    """What was LATER: the ticket its request came with, and the response, or what else a handler may give back."""
+    """What was LATER: the ticket its request came with, and the response, or what else a handler may give back.
+
+    again: as a coordinator says it (`coordinator/effects.py`).
+    """
 
     ticket: Ticket
     response: object
+    again: Again | None = None
 
 
 class HangUp(NamedTuple):

@@ -71,6 +71,11 @@ FEW_PARKED = 4
 # Requests of clients that wait for the leader of a quorum, or for its answer. Each is kept whole: some kilobytes.
 REQUESTS_TO_CONTROLLER = 10_000
 
+# Answers that a connection keeps for the same requests to come again, heartbeats of members, and the bytes of such a
+# request. A client has one member on a connection, or a few.
+MOST_REPEATED = 128
+REPEATED_BYTES = 512
+
 # Parked under one partition, from which on they are looked at in slices when it moves: each takes some 10 us, and some
 # 100 if it is answered.
 WOKEN_AT_ONCE = 64

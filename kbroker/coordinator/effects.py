@@ -42,11 +42,23 @@ class TimerKey(NamedTuple):
     member_id: str = ""
 
 
+class Again(Protocol):
+    """Knows of an answer how long the same request has it."""
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether the request, which has come again, has the same answer; then what else it does has been done."""
+        ...
+
+
 class Reply(NamedTuple):
-    """Answer a call, now."""
+    """Answer a call, now.
+
+    again: None for a request that has to be asked whole if it comes again.
+    """
 
     call: Call
     response: Message
+    again: Again | None = None
 
 
 class SetTimer(NamedTuple):
@@ -135,9 +147,9 @@ class Operation:
             self.effects.append(Written(self.partition))
         return code
 
-    def reply(self, call: Call, response: Message) -> None:
-        """Answer a call."""
-        self.effects.append(Reply(call, response))
+    def reply(self, call: Call, response: Message, again: Again | None = None) -> None:
+        """Answer a call. again: see Reply."""
+        self.effects.append(Reply(call, response, again))
 
     def set_timer(self, kind: str, name: str, delay_ms: int, member_id: str = "") -> None:
         """Set one of the shard's timers, `delay_ms` from now."""

@@ -255,6 +255,7 @@ class Runtime(Generic[S]):
         """This broker leads a partition from now on: its records are replayed, then it is served."""
         self.resigned(partition, now_ms)
         shard = self.shards[partition] = self._make(partition, epoch)
+        shard.set_timer = self._timers.set
         self._loading.append(_Loading(shard))
         self._go_on_loading()
 

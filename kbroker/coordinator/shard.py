@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from kbroker.coordinator.effects import Operation, TimerKey, Written
@@ -35,7 +35,8 @@ class Shard(ABC, Generic[R]):
 
     high_watermark: what is below it is committed. written_end: of the log, after what this shard has written. waiting:
     (end offset, note) of what has been written and is to be told to `committed`, in the order of the log. unheard: of
-    the cluster's image, what it is told once it is loaded. IF_MISPLACED: for the log, what is lost of ids whose
+    the cluster's image, what it is told once it is loaded. set_timer: what the effect SetTimer does, for what is no
+    operation (`Again`); the runtime's. IF_MISPLACED: for the log, what is lost of ids whose
     partition has become another one.
     """
 
@@ -49,6 +50,7 @@ class Shard(ABC, Generic[R]):
         self.written_end = 0
         self.waiting: deque[tuple[int, object]] = deque()
         self.unheard: list[MetadataDelta] = []
+        self.set_timer: Callable[[TimerKey, int], None]
         self._store = store
         self._refusal = ErrorCode.NONE  # why an append was refused last; of too few replicas, until one succeeds
 

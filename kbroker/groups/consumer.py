@@ -177,8 +177,8 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             heartbeat_interval_ms=self.heartbeat_interval_ms(request.group_id),
             assignment=None,
         )
-        self.shard.answer(operation, [], caller.call, response, refused)
-        self.restart_session(operation, request.group_id, request.member_id)
+        group = self.current(request.group_id)
+        self.live_on(operation, group, request.member_id, caller.call, response, refused)
 
     def _beat(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from kbroker.coordinator.effects import Call
+from kbroker.coordinator.effects import Again, Call
 from kbroker.groups.group import GroupType
 from kbroker.groups.offsets import TopicPartition
 from protocol.errors import ErrorCode
@@ -73,11 +73,12 @@ class Removed(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """An answer that leaves when what it says is committed. refused: the same with an error in it."""
+    """An answer that leaves when what it says is committed. refused: the same with an error in it. again: see Reply."""
 
     call: Call
     response: Message
     refused: Callable[[ErrorCode], Message]
+    again: Again | None = None
 
 
 Note: TypeAlias = GroupStored | StaticMemberReplaced | OffsetsStored | Removed | Answered

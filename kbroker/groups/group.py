@@ -43,10 +43,11 @@ class Group(ABC):
     """What every kind of group has.
 
     state: its value is the word on the wire. protocol_type: None for a group that only keeps offsets. committed_from:
-    the address of the last client that committed offsets, "" if they were read from the log.
+    the address of the last client that committed offsets, "" if they were read from the log. changes: moves with each
+    record of the group that is replayed, but for offsets, and with news of its topics.
     """
 
-    __slots__ = ("committed_from", "group_id", "offsets")
+    __slots__ = ("changes", "committed_from", "group_id", "offsets")
 
     TYPE: ClassVar[GroupType]
     state: Enum
@@ -55,6 +56,7 @@ class Group(ABC):
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.committed_from = ""
+        self.changes = 0
         self.offsets = GroupOffsets()
 
     @property

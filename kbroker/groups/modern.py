@@ -19,13 +19,19 @@ from enum import Enum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
+from kbroker.coordinator.effects import SetTimer, TimerKey
 from kbroker.groups.group import Aging, Group
 from kbroker.groups.kinds import GroupKind
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from kbroker.coordinator import Operation, TimerKey
+    from collections.abc import Callable
+
+    from kbroker.coordinator import Operation
+    from kbroker.coordinator.effects import Call
+    from kbroker.groups.shard import GroupShard
     from kbroker.metadata.cache import MetadataCache, MetadataDelta
+    from protocol.message import Message
 
 Assignment: TypeAlias = Mapping[bytes, frozenset[int]]
 """Partitions by topic id."""
@@ -220,6 +226,34 @@ def _count(counts: dict[str, int], topics: Iterable[str], change: int) -> None:
             del counts[topic]
 
 
+class Quiet:
+    """Of a heartbeat that said nothing new and was told nothing, how long the same one is answered the same.
+
+    That is as long as nothing has been written of its group, the group's topics and settings are what they were, and
+    all that the shard has written is committed. All else that such a heartbeat does is to begin its session again.
+    """
+
+    __slots__ = ("_changes", "_group", "_session", "_session_ms", "_settings", "_shard")
+
+    def __init__(self, shard: GroupShard, group: ModernGroup[Any], session: TimerKey, session_ms: int) -> None:
+        self._shard, self._group, self._session, self._session_ms = shard, group, session, session_ms
+        self._changes, self._settings = group.changes, shard.group_configs(group.group_id)
+
+    def holds(self, now_ms: int) -> bool:
+        """See Again."""
+        shard, group = self._shard, self._group
+        if (
+            group.changes != self._changes
+            or shard.waiting
+            or shard.written_end > shard.high_watermark
+            or shard.groups.get(group.group_id) is not group
+            or shard.group_configs(group.group_id) is not self._settings
+        ):
+            return False
+        shard.set_timer(self._session, now_ms + self._session_ms)
+        return True
+
+
 G = TypeVar("G", bound=ModernGroup[Any])
 
 
@@ -256,6 +290,21 @@ class ModernGroups(GroupKind, Generic[G]):
         return wanted if least <= wanted <= most else min(max(wanted, least), most)
 
     # --- timers
+
+    def live_on(
+        self,
+        operation: Operation,
+        group: G,
+        member_id: str,
+        call: Call,
+        response: Message,
+        refused: Callable[[ErrorCode], Message],
+    ) -> None:
+        """Answer a heartbeat that says nothing new, and is told nothing."""
+        session = TimerKey("session", operation.partition, group.group_id, member_id)
+        session_ms = self.session_timeout_ms(group.group_id)
+        self.shard.answer(operation, [], call, response, refused, Quiet(self.shard, group, session, session_ms))
+        operation.effects.append(SetTimer(session, operation.now_ms + session_ms))
 
     def restart_session(self, operation: Operation, group_id: str, member_id: str) -> None:
         """The member has been heard of."""
@@ -300,6 +349,7 @@ class ModernGroups(GroupKind, Generic[G]):
         for group in self.groups() if news else ():
             if not group.subscribers.keys().isdisjoint(news):
                 group.refresh_ms = 0
+                group.changes += 1
 
 
 # --- the image of the cluster, as groups see it

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kbroker.coordinator import Caller, Store
-    from kbroker.coordinator.effects import Call
+    from kbroker.coordinator.effects import Again, Call
     from kbroker.metadata.cache import MetadataDelta
     from protocol.message import Message
     from protocol.messages.groups import HeartbeatRequest, JoinGroupRequest, MemberIdentity, SyncGroupRequest
@@ -45,8 +45,6 @@ MINUTE_MS = 60_000
 KNOWS_GONE_SINCE = 6  # TxnOffsetCommit: that the group is not there (KIP-1319)
 OF_KAFKA_4_SINCE = 5  # TxnOffsetCommit: no coordinator of Kafka 3.9 serves it
 COMMIT_KNOWS_GONE_SINCE = 9  # the same of OffsetCommit (KIP-848)
-
-_WITH_ANSWER = OffsetsStored, Answered
 
 TOMBSTONES_PER_BATCH = 1_000
 """Those of one group; all in one batch would be too large from some 20,000 on, and the group could never be deleted."""
@@ -107,15 +105,16 @@ class GroupShard(Shard[GroupsRecord]):
         call: Call,
         response: Message,
         refused: Callable[[ErrorCode], Message],
+        again: Again | None = None,
     ) -> bool:
         """Write records in one batch, and answer when they, and all before them, are committed.
 
-        Returns: whether they were written, and so applied; else the answer is `refused`.
+        again: see Reply. Returns: whether they were written, and so applied; else the answer is `refused`.
         """
         if changes and (code := operation.write(changes, None)) is not ErrorCode.NONE:
             operation.reply(call, refused(write_error(code)))
             return False
-        self.tell_in_order(operation, Answered(call, response, refused))
+        self.tell_in_order(operation, Answered(call, response, refused, again))
         return True
 
     # --- requests of classic members
@@ -326,7 +325,9 @@ class GroupShard(Shard[GroupsRecord]):
 
     def committed(self, operation: Operation, note: object) -> None:
         """See Shard.committed."""
-        if isinstance(note, _WITH_ANSWER):
+        if isinstance(note, Answered):
+            operation.reply(note.call, note.response, note.again)
+        elif isinstance(note, OffsetsStored):
             operation.reply(note.call, note.response)
         elif isinstance(note, Removed):
             _one_less(operation, note.gathering)
@@ -406,6 +407,7 @@ class GroupShard(Shard[GroupsRecord]):
             if record.value is None:
                 return  # it speaks of what is not there, or not of this kind any more
             group = self._make(group_type, record.group_id, group)
+        group.changes += 1
         if self.kind(group_type).replay(group, record):
             self._make(GroupType.CLASSIC, record.group_id, group)  # what is left of it are offsets
 

@@ -197,8 +197,8 @@ class ShareGroups(ModernGroups[ShareGroup]):
             heartbeat_interval_ms=self.heartbeat_interval_ms(request.group_id),
             assignment=None,
         )
-        self.shard.answer(operation, [], caller.call, response, refuse)
-        self.restart_session(operation, request.group_id, request.member_id)
+        group = self.find(request.group_id, may_make=False)
+        self.live_on(operation, group, request.member_id, caller.call, response, refuse)
 
     def _beat(self, operation: Operation, request: ShareGroupHeartbeatRequest, caller: Caller) -> None:
         joins = request.member_epoch == 0

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kbroker.config")
 
+NOTHING_SET: Mapping[str, str] = {}
+
 
 class Configs:
     """layers: every value by its source. broker: this broker's settings, resolved. overrides: of topics known here.
@@ -68,8 +70,8 @@ class Configs:
         self._resolved.pop(topic, None)
 
     def group(self, group_id: str) -> Mapping[str, str]:
-        """What is set for a group."""
-        return self.groups.get(group_id, {})
+        """What is set for a group; as long as that does not change, the same object."""
+        return self.groups.get(group_id, NOTHING_SET)
 
     def set_group(self, group_id: str, settings: Mapping[str, str]) -> bool:
         """What is set for a group, all of it. Returns: whether it is another thing than before."""

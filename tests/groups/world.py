@@ -6,16 +6,18 @@ Everything is in memory and moves only when told to, so a test is a list of what
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kbroker.config import BrokerConfig, BrokerLayers, Given, resolve_broker
 from kbroker.coordinator import Caller, CoordinatorEvent, Effect, Reply, Runtime
+from kbroker.coordinator.effects import Again
 from kbroker.coordinator.loading import replay_batches
 from kbroker.groups.coordinator import GroupCoordinator
 from kbroker.groups.kinds import Surroundings
 from kbroker.groups.memory import GroupMemory
 from kbroker.groups.shard import GroupShard
 from kbroker.metadata.cache import LEADER_DURING_DELETE, MetadataCache, MetadataDelta
+from kbroker.metadata.configs import NOTHING_SET
 from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode
 from protocol.message import Message
@@ -50,6 +52,18 @@ def config_of(**static: str) -> BrokerConfig:
     )
 
 
+def plain(effects: Iterable[Effect]) -> list[Effect]:
+    """The same, where it does not matter how long answers hold."""
+    return [each._replace(again=None) if isinstance(each, Reply) else each for each in effects]
+
+
+def again_of(effects: Iterable[Effect]) -> Again:
+    """How long the answer among these holds."""
+    (again,) = [each.again for each in effects if isinstance(each, Reply)]
+    assert again is not None
+    return again
+
+
 class World:
     """One broker that leads the only partition of __consumer_offsets.
 
@@ -82,7 +96,7 @@ class World:
         )
 
         around = Surroundings(
-            self.config, self.rng, memory, self.image, lambda group: self.group_configs.get(group, {})
+            self.config, self.rng, memory, self.image, lambda group: self.group_configs.get(group, NOTHING_SET)
         )
 
         def make(partition: int, epoch: int) -> GroupShard:
