@@ -47,7 +47,7 @@ def control(request: ControlRequest, call: Call) -> Result:
     """Obey the controller, at once or when it is this request's turn. Raises: KafkaError for what none would say."""
     call.broker.auth_helper.require_control_listener(call.session)
     _check(request)
-    answer = call.broker.store_plane.control_requests.take(request, call.version, call.ticket)
+    answer = call.broker.store_plane.control_requests.handle(request, call.version, call.ticket)
     if answer is None or answer.error_code == ErrorCode.NONE:
         call.session.is_controller = True  # goes first from now on; a controller that is out of date does not
     return answer or LATER

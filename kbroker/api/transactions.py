@@ -168,11 +168,11 @@ def _add_for_one(each: AddPartitionsToTxnTransaction, part: AddPartitionsToTxnRe
             call.broker.tell(whole)
         return
 
-    def take(response: object) -> None:
+    def fill_part(response: object) -> None:
         assert isinstance(response, AddPartitionsToTxnResponse), response
         part.topic_results = response.results_by_topic_v3_and_below
 
-    caller = Caller(joint.part(take), call.version)
+    caller = Caller(joint.part(fill_part), call.version)
     _run(call, transactions.add_partitions(each.transactional_id, producer, partitions, caller, call.now_ms))
 
 

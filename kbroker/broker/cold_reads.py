@@ -51,7 +51,7 @@ class ColdReads:
         try:
             if error is not None:
                 raise error
-            segment.take(job)  # type: ignore[arg-type]  # it is one of its own
+            segment.finish_job(job)  # type: ignore[arg-type]  # it is one of its own
         except OSError as reason:
             if partition.log is not None and segment in partition.log.segments:
                 self._replicas.storage_error(partition, reason)

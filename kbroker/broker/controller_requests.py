@@ -118,7 +118,7 @@ class ControllerRequestQueue:
         self._queue: deque[tuple[ControlRequest, int, Ticket]] = deque()
         self._held: Slices | None = None  # what is left of one that waits for a log, or for a descriptor
 
-    def take(self, request: ControlRequest, version: int, ticket: Ticket) -> ControlResponse | None:
+    def handle(self, request: ControlRequest, version: int, ticket: Ticket) -> ControlResponse | None:
         """Obey now, or None: then the answer follows, as a `Reply` with this ticket."""
         is_next = not self._queue and not self._is_obeying
         if is_next and not _is_long(request) and not self._unknown_topics(request):

@@ -80,7 +80,7 @@ class KeySet:
         try:
             if job.why:
                 raise ValueError(job.why)
-            self.keys.take(job.text)
+            self.keys.replace(job.text)
         except (ValueError, RecursionError) as fault:
             if not self._failures:
                 state = "the keys of before are good" if self.keys.known else "tokens are refused"

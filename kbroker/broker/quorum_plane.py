@@ -385,7 +385,7 @@ class QuorumPlane:
         self._obeyed.append((update, self._offset))
         for request in requests:
             version = VERSIONS[type(request).__name__]
-            response = self.control_requests.take(request, version, OwnRequest(request))
+            response = self.control_requests.handle(request, version, OwnRequest(request))
             if response is not None:
                 self._done(ControlAnswer(self.broker_id, request, response), now_ms)
 
@@ -408,7 +408,7 @@ class QuorumPlane:
             able = ", ".join(f"{each.name} {each.first}-{each.last}" for each in supported_features())
             self._cannot_go_on(f"the cluster has finalized {wanted}; this broker supports {able}")
             return
-        self.features.take(dict(self.image.features), self._offset)
+        self.features.adopt(dict(self.image.features), self._offset)
 
     def _cannot_go_on(self, why: str) -> None:
         log.error("%s", why)

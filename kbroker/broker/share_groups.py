@@ -111,12 +111,12 @@ class ShareGroups:
         results: dict[tuple[bytes, int], Any] = {}
 
         def answered(key: tuple[bytes, int]) -> Callable[[Any, int], None]:
-            def take(result: Any, now_ms: int) -> None:
+            def add_result(result: Any, now_ms: int) -> None:
                 results[key] = result
                 if len(results) == len(said):
                     done(results, now_ms)
 
-            return take
+            return add_result
 
         requests = self._broker.share_partitions.requests
         for key, each in said.items():

@@ -317,7 +317,7 @@ class StorePlane:
         request = self.controller.channels.head(self.broker_id)
         if request is None:
             return
-        response = self.control_requests.take(request, VERSIONS[type(request).__name__], OwnRequest(request))
+        response = self.control_requests.handle(request, VERSIONS[type(request).__name__], OwnRequest(request))
         if response is not None:
             self._tell(ControlAnswer(self.broker_id, request, response))
 

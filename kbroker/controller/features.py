@@ -51,7 +51,7 @@ def update(
         if done.fault is None:
             stat = done.parts[1].stat
             assert stat is not None, done
-            features.take(wanted, stat.version)
+            features.adopt(wanted, stat.version)
             return True
         if fault_of(done) is not StoreFault.BAD_VERSION:
             break

@@ -117,7 +117,7 @@ class _ColdSegment:
 
     def batches(self) -> memoryview | None:
         """See Slice."""
-        self._wanted.segment.take(self._wanted.job)
+        self._wanted.segment.finish_job(self._wanted.job)
         return None
 
 

@@ -218,7 +218,7 @@ class Fault:
             and (self.topic is None or any(self.concerns(*each) for each in asked.partitions))
         )
 
-    def take(self) -> bool:
+    def count(self) -> bool:
         """Count a request that matches; whether it is met."""
         if self._skips:
             self._skips.pop()
@@ -348,7 +348,7 @@ class Faults:
     def find(self, asked: Asked) -> Fault | None:
         """The first fault on this request that is not used up; it is counted."""
         for fault in self._faults:
-            if fault.matches(asked) and fault.take():
+            if fault.matches(asked) and fault.count():
                 return fault
         return None
 

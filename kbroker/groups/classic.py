@@ -39,7 +39,7 @@ class ClassicGroups(GroupKind):
     def replay(self, group: ClassicGroup, record: KeyedRecord) -> bool:
         """See GroupKind.replay. A group that is gone keeps its offsets."""
         assert isinstance(record, GroupRecord), record
-        group.take(record.value)
+        group.replay(record.value)
         if self.shard.loading:  # live, a generation begins with its members' answers
             group.state = STABLE if group.members else EMPTY
         return False

@@ -93,7 +93,7 @@ class Member:
         """How much it says under all of its protocols."""
         return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
-    def take(self, stored: MemberMetadata, protocol: str) -> None:
+    def replay(self, stored: MemberMetadata, protocol: str) -> None:
         """Become what a record says, made under this protocol."""
         self.member_id = stored.member_id
         self.instance_id = stored.group_instance_id
@@ -273,7 +273,7 @@ class ClassicGroup(Group):
         self.storing = None
         self.become(COMPLETING if self.members else EMPTY, wall_ms)
 
-    def take(self, stored: GroupMetadataValue | None) -> None:
+    def replay(self, stored: GroupMetadataValue | None) -> None:
         """Become what a record says: the one way for what is stored, live and when the group is loaded.
 
         Members that are here already keep what no record holds: protocols that were not chosen, calls parked. A static
@@ -285,7 +285,7 @@ class ClassicGroup(Group):
         for each in stored.members:
             old_id = self.member_of(each.group_instance_id)
             member = before.get(each.member_id) or before.get(old_id or "") or Member(each.member_id)
-            member.take(each, stored.protocol or "")
+            member.replay(each, stored.protocol or "")
             self.members[each.member_id] = member
         for member_id in before.keys() - self.members.keys():
             self.unsynced.discard(member_id)

@@ -258,7 +258,7 @@ class LogDirectory:
 
     # ---- coming up
 
-    def take(self) -> None:
+    def lock(self) -> None:
         """Make the directory if it is missing, and lock it. Raises OSError; DirectoryRefusedError if it is taken."""
         make_dirs(self.disk, self.path)
         try:

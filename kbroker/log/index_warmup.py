@@ -38,7 +38,7 @@ class Cold(Protocol):
     def knows_times(self) -> bool:
         """Whether its time index was opened before."""
 
-    def take(self, job: ColdJob) -> None:
+    def finish_job(self, job: ColdJob) -> None:
         """A job for it has ended. Raises: OSError."""
 
 

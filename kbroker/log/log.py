@@ -352,7 +352,7 @@ class Log(LogReads):
         active.finish()
         self.producers.end_offset = base_offset
         self.names_changed = True  # also where it goes wrong: what was made is to be gone durably
-        self.snapshots.take(self.producers)
+        self.snapshots.take_snapshot(self.producers)
         segment = Segment.create(
             self.folder, base_offset, self.config, now_ms=wall_ms, jitter_ms=draw_jitter(self.config, self._random)
         )
@@ -727,7 +727,7 @@ class Log(LogReads):
         if self._truncations or self.names_changed or self._opened_end != self.log_end_offset:
             self.producers.end_offset = self.log_end_offset
             if self.log_end_offset > (self.snapshots.latest or 0):
-                self.snapshots.take(self.producers)
+                self.snapshots.take_snapshot(self.producers)
                 self.names_changed = True
             self.active.finish()
             job = self._flush_job(self.log_end_offset, rolled_only=False)

@@ -186,7 +186,7 @@ def _lock_and_identify(
     node_id: int,
 ) -> None:
     try:
-        directory.take()
+        directory.lock()
         directory.meta = meta
         is_new = meta == MetaProperties()
         directory_id = random.token(16) if is_new else meta.directory_id

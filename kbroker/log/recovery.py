@@ -484,7 +484,7 @@ class _Recovery:
         if segment.aborted is not None:
             segment.aborted.clear()
         self._producers.end_offset = max(self._producers.end_offset, segment.base_offset)
-        self._snapshots.take(self._producers)
+        self._snapshots.take_snapshot(self._producers)
         for position, header in intact_batches(segment.file, 0, size):
             if not self._follows(segment, header) or not self._note_producer(segment, position, header):
                 break

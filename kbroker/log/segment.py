@@ -508,12 +508,12 @@ class Segment:
         """Rebuild both indices from the batches' headers."""
         job = self._repair()
         job.run()
-        self.take(job)
+        self.finish_job(job)
 
     def _repair(self) -> RepairJob:
         return RepairJob(self.folder, self.base_offset, self.size, self.config.index_interval_bytes)
 
-    def take(self, job: ColdJob) -> None:
+    def finish_job(self, job: ColdJob) -> None:
         """A job for this segment has ended: open, or rebuild, what it has found. Raises: OSError."""
         if self.is_gone:
             return  # the names are another's by now, if compaction has put that in its place

@@ -37,7 +37,7 @@ class Snapshots:
         """The newest one's offset."""
         return self.offsets[-1] if self.offsets else None
 
-    def take(self, producers: Producers) -> None:
+    def take_snapshot(self, producers: Producers) -> None:
         """Write one at the producers' end offset, unless there is one; not durable yet."""
         offset = producers.end_offset
         at = bisect_left(self.offsets, offset)

@@ -73,8 +73,8 @@ class Features:
         """Whether a feature is finalized at this level or a higher one."""
         return self.finalized.get(name, 0) >= level
 
-    def take(self, levels: Mapping[str, int], epoch: int) -> None:
-        """These are finalized now."""
+    def adopt(self, levels: Mapping[str, int], epoch: int) -> None:
+        """Accept these levels as finalized now."""
         self.epoch = epoch
         if levels != self.finalized:
             self.finalized = levels
@@ -138,7 +138,7 @@ class FeatureNode:
             able = ", ".join(f"{each.name} {each.first}-{each.last}" for each in SUPPORTED)
             self._end(f"the cluster has finalized {wanted}; this broker supports {able}")
             return
-        self._features.take(levels, UNKNOWN_EPOCH if found.stat is None else found.stat.version)
+        self._features.adopt(levels, UNKNOWN_EPOCH if found.stat is None else found.stat.version)
 
 
 def _levels(found: Outcome) -> dict[str, int] | None:

@@ -385,7 +385,7 @@ def _begun(
     sink = _sink(store, known)
     if isinstance(sink, Tables) and not before:
         sink.check_new()
-    held.take()
+    held.acquire()
     if described(store) != before:
         raise PipelineError(f"{store.root} was changed by another job meanwhile: start this one again")
     if isinstance(sink, Tables):
@@ -421,7 +421,7 @@ def compact_files(spark: SparkSession, folder: str) -> Summary:
     store = Storage(spark, folder)
     with Lease(store) as held:
         sink = _sink(store, described(store))
-        held.take()
+        held.acquire()
         if sink.recover(may_live=held.follows_a_dead_one) is not None:
             raise PipelineError(f"{folder} has a batch that was cut off: run the archive again, which finishes it")
         return sink.compact()
@@ -434,7 +434,7 @@ def expire(spark: SparkSession, folder: str, days: int) -> None:
     if not isinstance(sink, Tables):
         raise PipelineError(f"{folder} is plain Parquet, and has no versions that could expire")
     with Lease(store) as held:
-        held.take()
+        held.acquire()
         sink.expire(days)
 
 

@@ -55,7 +55,7 @@ class Lease:
                 self._say()
         _HELD.discard(self._token)
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Become the owner. Raises PipelineError if another job is."""
         for _ in range(_TRIES):
             names = self._names()

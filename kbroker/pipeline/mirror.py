@@ -80,7 +80,7 @@ def mirror(
         elif until_now:
             raise PipelineError(f"{source.bootstrap} has no topic that {pattern} matches")
         _check_groups(here, groups, source.bootstrap)
-        held.take()
+        held.acquire()
         known = _begin(store, source, target, names)
         _check_target(spark, store, known, there, names)
         _make_topics(here, there, names)

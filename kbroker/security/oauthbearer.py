@@ -123,7 +123,7 @@ class Keys:
         self.wanted = False
         self._keys: list[tuple[str | None, str, Any]] = []  # kid, kty, key
 
-    def take(self, text: bytes) -> None:
+    def replace(self, text: bytes) -> None:
         """Another set in place of this one. Raises: ValueError if it is none."""
         from jwt import PyJWK
         from jwt.exceptions import PyJWTError

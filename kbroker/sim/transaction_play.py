@@ -79,7 +79,7 @@ class ProducerActor(Mapper):
         except Impatient:
             self.note("gives up")
 
-    def take(self, name: str, timeout_ms: int) -> Script:
+    def init_producer_id(self, name: str, timeout_ms: int) -> Script:
         """Get a producer id and epoch."""
         self.transactional_id, self.timeout_ms, self._deed = name, timeout_ms, None
         yield from self._take_id()
@@ -209,7 +209,7 @@ class TransactionStage(Stage):
         match [verb, *words]:
             case ["takes", known_as, *timeout]:
                 timeout_ms = int(timeout[0].removeprefix("timeout=")) if timeout else 60_000
-                script = lambda: producer.take(known_as, timeout_ms)  # noqa: E731
+                script = lambda: producer.init_producer_id(known_as, timeout_ms)  # noqa: E731
             case ["adds", *places]:
                 script = lambda: producer.add([where_of(place) for place in places])  # noqa: E731
             case ["writes", place, *values]:

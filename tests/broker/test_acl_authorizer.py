@@ -287,7 +287,7 @@ def test_a_right_that_older_brokers_do_not_know_is_given_where_there_are_none() 
     world = world_of()
     rule = creation(resource_type=ResourceType.TRANSACTIONAL_ID, operation=Operation.TWO_PHASE_COMMIT)
     given = create(world, rule)
-    world.broker.features.take({}, 1)  # as with a broker of Kafka 3.9
+    world.broker.features.adopt({}, 1)  # as with a broker of Kafka 3.9
     ((code, text),) = create(world, rule)
     assert (given, code) == ([(0, None)], ErrorCode.INVALID_REQUEST)
     assert "transaction.version" in str(text)

@@ -33,7 +33,7 @@ def archived(spark: Any, source: Source, topic: str, folder: Path, form: str = "
 def left_behind(store: Storage, **differs: Any) -> None:
     """What a job leaves that did not end in good order."""
     with Lease(store) as held:
-        held.take()
+        held.acquire()
         name = f"{lease.FOLDER}/{held._name}"
         state = {**store.read_json(name), **differs}
     store.write_json(name, state)
@@ -56,7 +56,7 @@ def test_a_second_job_at_an_archive_ends_with_a_line(
 ) -> None:
     fill(cluster, topic, [records(10)])
     with Lease(Storage(spark, str(tmp_path))) as held:
-        held.take()
+        held.acquire()
         with pytest.raises(PipelineError, match=BUSY):
             archived(spark, source, topic, tmp_path, form)
     assert archived(spark, source, topic, tmp_path, form) == 10
@@ -64,7 +64,7 @@ def test_a_second_job_at_an_archive_ends_with_a_line(
     if form == "delta":
         jobs.append(lambda: archive.expire(spark, str(tmp_path), 7))
     with Lease(Storage(spark, str(tmp_path))) as held:
-        held.take()
+        held.acquire()
         for job in jobs:
             with pytest.raises(PipelineError, match=BUSY):
                 job()
@@ -77,7 +77,7 @@ def test_a_second_mirror_with_the_same_state_ends_with_a_line(
 ) -> None:
     fill(cluster, topic, [records(10)])
     with Lease(Storage(spark, str(tmp_path))) as held:
-        held.take()
+        held.acquire()
         with pytest.raises(PipelineError, match=BUSY):
             mirror.mirror(spark, source, source, {topic: f"{topic}-m"}, str(tmp_path))
     assert mirror.mirror(spark, source, source, {topic: f"{topic}-m"}, str(tmp_path))["records"] == 10
@@ -90,7 +90,7 @@ def test_of_many_that_begin_at_a_time_one_is_the_owner(spark: Any, tmp_path: Pat
         with Lease(Storage(spark, str(tmp_path))) as held:
             all_are_here.wait()
             try:
-                held.take()
+                held.acquire()
                 taken.append(held)
             except PipelineError as error:
                 told.append(str(error))
@@ -124,15 +124,15 @@ def test_a_job_of_another_machine_is_known_by_its_beats(
     with monkeypatch.context() as patch:
         patch.setattr(lease, "BEAT_S", 0.05)
         with Lease(store) as other, Lease(store) as mine:
-            other.take()
+            other.acquire()
             with elsewhere(monkeypatch), monkeypatch.context() as patience:
                 patience.setattr(lease, "LEASE_S", 60.0)
                 with pytest.raises(PipelineError, match=BUSY):
-                    mine.take()
+                    mine.acquire()
     left_behind(store, host="elsewhere", over=False)
     with monkeypatch.context() as patch, Lease(store) as mine:
         patch.setattr(lease, "LEASE_S", 0.1)
-        mine.take()
+        mine.acquire()
         assert mine.follows_a_dead_one
 
 
@@ -189,10 +189,10 @@ def test_an_owner_that_was_overtaken_is_told_at_its_next_step(
 ) -> None:
     monkeypatch.setattr(lease, "BEAT_S", 10.0**6)
     with Lease(Storage(spark, str(tmp_path))) as held:
-        held.take()
+        held.acquire()
         held.check()
         with elsewhere(monkeypatch), Lease(Storage(spark, str(tmp_path))) as other:
-            other.take()
+            other.acquire()
             with pytest.raises(PipelineError, match="was taken over by another job"):
                 held.check()
 

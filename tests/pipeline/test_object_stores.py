@@ -106,7 +106,7 @@ def test_of_two_jobs_at_an_archive_in_s3_one_is_told(
     assert store.read_json("_jobs/a.json") == {"n": 1}
     store.delete("_jobs/a.json")
     with Lease(store) as held:
-        held.take()
+        held.acquire()
         with pytest.raises(PipelineError, match="is being written by another job"):
             archive.archive(spark, source, [topic], folder, until_now=True)
     assert archive.archive(spark, source, [topic], folder, until_now=True)["records"] == 10

@@ -34,7 +34,7 @@ def test_times_and_nth_count() -> None:
     twice, third = read_faults(
         fault('on = "Fetch"', "drop = true", "times = 2") + "\n" + fault('on = "Fetch"', "drop = true", "nth = 3"), "f"
     ).faults
-    assert [[each.take() for _ in range(4)] for each in (twice, third)] == [
+    assert [[each.count() for _ in range(4)] for each in (twice, third)] == [
         [True, True, False, False],
         [False, False, True, False],
     ]
