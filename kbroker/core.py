@@ -402,7 +402,7 @@ class Core:
         self._answered_late = 0
         ring(now_ms)
         if self._overdue:
-            self._scheduler.begin(self, self._over())
+            self._scheduler.start_task(self, self._over())
         self._drain_facts(now_ms)
 
     def at_rest(self, now_ms: int) -> Iterator[Channel]:
@@ -640,7 +640,7 @@ class Core:
         if channel.held_by is None:
             channel.held_by = request
         owner = request.session.peer_host, request.is_large
-        self._scheduler.begin(owner, _while_open(request, steps), first_steps)
+        self._scheduler.start_task(owner, _while_open(request, steps), first_steps)
 
     def _begin_large(self, request: Request, frame: bytes | memoryview, start: int) -> None:
         request.is_large = True
@@ -815,7 +815,7 @@ class Core:
 
     def _receive_timed(self, channel: Channel, frame: memoryview, now_ms: int) -> None:
         metering = cast("Metering", self._metering)
-        metering.begin()
+        metering.begin_request()
         Core.receive(self, channel, frame, now_ms)
         metering.end(now_ms)
 
@@ -825,7 +825,7 @@ class Core:
 
     def _resume_timed(self, request: Request, now_ms: int) -> None:
         metering = cast("Metering", self._metering)
-        metering.begin(request)
+        metering.begin_request(request)
         self._resume_unless_muted(request, now_ms)
         metering.end(now_ms)
 
@@ -949,7 +949,7 @@ class Core:
         self._waking[key] = None
         if not self._is_waking:
             self._is_waking = True
-            self._scheduler.begin(self, self._woken())
+            self._scheduler.start_task(self, self._woken())
 
     def _woken(self) -> Steps:
         while self._waking:

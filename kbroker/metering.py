@@ -215,7 +215,7 @@ class Metering:
 
     # -- time on the broker's thread
 
-    def begin(self, request: Request | None = None) -> None:
+    def begin_request(self, request: Request | None = None) -> None:
         """A request is handled from now on. request: None for the one that is about to be read."""
         self._began_ns, self._owes = self._now_ns(), None
         self._running = request if isinstance(request, MeteredRequest) else None
@@ -232,7 +232,7 @@ class Metering:
     def timed(self, request: Request, steps: Steps, now_ms: Callable[[], int]) -> Steps:
         """The same steps; the time that they take is the request's."""
         while True:
-            self.begin(request)
+            self.begin_request(request)
             try:
                 next(steps)
             except StopIteration:

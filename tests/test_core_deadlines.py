@@ -229,7 +229,7 @@ def test_slices_of_a_long_request_have_their_turn_behind_others(world: World) ->
             done.append(None)
             yield
 
-    world.broker.scheduler.begin("somebody", steps())
+    world.broker.scheduler.start_task("somebody", steps())
     world.core.step(EXPIRED, world.clock.now_ms())
     assert world.core.effects.wake_ms == 0
     before = len(done)

@@ -88,7 +88,7 @@ def _fetch(request: Flat, call: Call, named: dict[Key, Wanted] | None = None) ->
         return with_permission(request, call, FOLLOWERS_NEED, fetch, _refuse)
     topic_name = broker.plane.cache.topic_name
     try:
-        session, wanted = broker.fetch_sessions.begin(request, call.version, call.now_ms, topic_name, named)
+        session, wanted = broker.fetch_sessions.open_session(request, call.version, call.now_ms, topic_name, named)
     except KafkaError as error:
         call.has_errors = True
         return 0, error.code, 0, [], []

@@ -431,12 +431,16 @@ def _delete(request: DeleteGroupsRequest, names: list[str], call: Call, caller: 
     if len(names) <= GROUPS_DELETED_AT_ONCE:
         return _run(call, call.broker.groups.delete_groups(request, caller, call.now_ms))
 
-    def begin(portion: DeleteGroupsRequest, ticket: JointPart) -> Result:
+    def delete_some(portion: DeleteGroupsRequest, ticket: JointPart) -> Result:
         return _run(call, call.broker.groups.delete_groups(portion, caller._replace(call=ticket), call.now_ms))
 
     portions = in_pieces(request, "groups_names", names, GROUPS_DELETED_AT_ONCE)
     return jointly(
-        call, portions, "results", begin, lambda found: DeleteGroupsResponse(results=list(chain.from_iterable(found)))
+        call,
+        portions,
+        "results",
+        delete_some,
+        lambda found: DeleteGroupsResponse(results=list(chain.from_iterable(found))),
     )
 
 

@@ -88,7 +88,7 @@ class Acknowledging:
         """One that goes no further."""
         self.outcomes[key] = code, text or code.message
 
-    def begin(self, key: Key) -> Callable[[ErrorCode, str], None]:
+    def add_write(self, key: Key) -> Callable[[ErrorCode, str], None]:
         """One that is being written; what is to be told of it."""
         self.waiting += 1
         self.outcomes[key] = OK
@@ -125,7 +125,7 @@ def _acknowledge(
                 acknowledging.outcomes[key] = OK
             else:
                 said = [Acknowledgement(*each) for each in batches]
-                place, done = Place(group_id, topic_id, index), acknowledging.begin(key)
+                place, done = Place(group_id, topic_id, index), acknowledging.add_write(key)
                 share.acknowledge(place, member_id, said, now_ms, done)
                 led = share.find(place)
                 if renews and led is not None and led.state is not None:

@@ -135,7 +135,7 @@ def assemble(
 
     carries: dict[int, Callable[[Any, int], None]] = {
         TRANSACTION.key_type: send_markers,
-        GROUP.key_type: lambda what, now_ms: broker.share_groups.begin(what, now_ms),
+        GROUP.key_type: lambda what, now_ms: broker.share_groups.initialize_state(what, now_ms),
     }
     coordinators = {
         key_type: LateCoordinator(kind, plane, replicas, clock, random, scheduler, tell, carries.get(key_type))

@@ -165,7 +165,7 @@ class ControllerRequestQueue:
         held, self._held = self._held, None
         self._retry_at.cancel()
         if held is not None:
-            self._scheduler.begin(self, held)
+            self._scheduler.start_task(self, held)
 
     def _prepare(self) -> None:
         """Work the queue off, up to a request that needs settings first."""
@@ -178,7 +178,7 @@ class ControllerRequestQueue:
             self._queue.popleft()
             if _is_long(request):
                 self._is_obeying = True
-                self._scheduler.begin(self, self._obey_in_slices(self._obeyed(request, version), ticket))
+                self._scheduler.start_task(self, self._obey_in_slices(self._obeyed(request, version), ticket))
             else:
                 response = self._obey(request, version, ticket)
                 if response is not None:

@@ -211,7 +211,7 @@ class FetchSessions:
             for session in [each for each in self._sessions.values() if each.used_by is connection]:
                 self._forget(session)
 
-    def begin(
+    def open_session(
         self,
         request: Flat,
         version: int,

@@ -324,7 +324,7 @@ class Observer:
             return
         if partial is not None:
             self._is_taking_snapshot = True
-            self._scheduler.begin(self, self._write_snapshot(partial, head, values))
+            self._scheduler.start_task(self, self._write_snapshot(partial, head, values))
 
     def _write_snapshot(self, partial: PartialSnapshot, head: SnapshotHead, values: Iterable[bytes]) -> Steps:
         try:

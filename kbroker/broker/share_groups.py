@@ -124,7 +124,7 @@ class ShareGroups:
 
     # --- beginning
 
-    def begin(
+    def initialize_state(
         self,
         what: BeginShareState,
         now_ms: int,
@@ -180,7 +180,7 @@ class ShareGroups:
         def written(code: ErrorCode, now_ms: int) -> None:
             if code is ErrorCode.NONE:
                 wanted = {topic_id: offsets for topic_id, (_, offsets) in starts.items()}
-                self.begin(BeginShareState(group_id, epoch, wanted), now_ms, then)
+                self.initialize_state(BeginShareState(group_id, epoch, wanted), now_ms, then)
             else:
                 then(code, {}, now_ms)
 

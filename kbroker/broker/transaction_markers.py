@@ -132,7 +132,7 @@ class TransactionMarkers:
         todo = sorted(sending.left - sending.under_way)
         if len(todo) > MARKERS_AT_ONCE:
             sending.is_in_slices = True
-            self._scheduler.begin(self, self._in_slices(sending, todo))
+            self._scheduler.start_task(self, self._in_slices(sending, todo))
             return
         for where in todo:
             self._see_to(sending, where, now_ms)

@@ -294,7 +294,7 @@ def _run(start: Start, static: dict[str, Given], began: float, secured: Secured 
     try:
         bars = _bars() if sys.stderr.isatty() and not as_json else None
         make_core, disk, console = _core_and_disk(start.faults, console_at)
-        begin_console = console.begin if console is not None else None
+        begin_console = console.start_process if console is not None else None
         return run_process(static, started, make_core, bars, disk, begin_console)
     except (StartupError, UsageError) as error:
         return _cannot([f"{error}{_instead(error, start)}"], as_json=as_json)

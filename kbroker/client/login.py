@@ -33,7 +33,7 @@ class ClientLogin:
         self._exchange = exchange
         self._has_begun = False
 
-    def begin(self) -> bytes:
+    def first_request(self) -> bytes:
         """The first request."""
         from protocol.messages.handshake import SaslHandshakeRequest
 

@@ -105,7 +105,7 @@ class Sessions:
             found.used_s = time.monotonic()
         return found
 
-    def begin(self, session: Session) -> str:
+    def add(self, session: Session) -> str:
         """The cookie of a new one."""
         cookie = secrets.token_urlsafe(32)
         with self._lock:
@@ -185,7 +185,7 @@ class Console:
         if self._shared is None:
             raise LoginError("log in with a user of the cluster")
         session = Session(self._shared)
-        return session, self.sessions.begin(session)
+        return session, self.sessions.add(session)
 
     def session_of_script(self, request: Request) -> Session:
         """The session of a request to the API: its user stands in it (HTTP Basic). Raises: LoginError."""
@@ -466,7 +466,7 @@ class _Login(_Endpoint):
             return HTMLResponse(console.page("login", request, None, about), 401)
         console.sessions.end(request.cookies.get(_cookie_name(request), ""))
         response = RedirectResponse(then, 303)
-        _set_cookie(response, request, console.sessions.begin(Session(cluster)))
+        _set_cookie(response, request, console.sessions.add(Session(cluster)))
         return response
 
 

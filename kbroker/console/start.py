@@ -68,7 +68,7 @@ class BrokerConsole:
 
         return scripted(self._faults, watched, remembers=self._remembers)
 
-    def begin(self, loop: Loop, node: Node) -> Beside:
+    def start_process(self, loop: Loop, node: Node) -> Beside:
         """The process, once the broker serves. Raises: OSError for settings that cannot be read."""
         config = node.config
         listener = _listener_for(node)

@@ -280,7 +280,7 @@ class BrokerConnection:
         except ConfigError as error:
             self.fail(PeerFaultKind.NOT_LET_IN, "; ".join(error.lines), now_ms)
         else:
-            self._link.send(self._login.begin())
+            self._link.send(self._login.first_request())
 
     def _go_on_with_login(self, login: ClientLogin, answer: Answer, now_ms: int) -> None:
         assert self._link is not None, self

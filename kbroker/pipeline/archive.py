@@ -256,7 +256,7 @@ def write_batch(
     raises where another job has taken the archive over.
     """
     check()
-    manifests.begin(store, batch.state())
+    manifests.write_open(store, batch.state())
     found, names = sink.append(RECORDS, rows_of(batch.spans), batch) if batch.spans else (Counts(), [])
     places = sorted(batch.spans)
     apart = {places[place] for place, kind in found if kind == QUARANTINE}
@@ -393,7 +393,7 @@ def _begun(
             store.write_json(ARCHIVE, wanted)  # before the tables: they are this archive's
         decodes = decoder(values, "{}")  # the columns of a registry's schemas come with the rows that have them
         column = f"{decodes.column} {typed.kind.simpleString() if typed else 'string'}" if decodes else ""
-        sink.begin(column, known["partition_by"])
+        sink.create(column, known["partition_by"])
     return sink
 
 

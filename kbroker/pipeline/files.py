@@ -129,7 +129,7 @@ class Files:
             raise PipelineError(f"{store.root} has no batches yet")
         if not any("number" in each for each in manifests.counting(store)):
             return {"job": "compact-files", "files_before": len(old), "files_after": len(old)}
-        manifests.begin(store, {"through": number})
+        manifests.write_open(store, {"through": number})
         about = manifests.described(store)
         value_json = StructType.fromJson(about["schema"]).simpleString() if about.get("schema") else "string"
         columns = [COLUMNS, "value_text string", f"value_json {value_json}", columns_of(about.get(REGISTRY, {}))]

@@ -87,7 +87,7 @@ def number_of(manifest: str) -> int:
     return int(re.sub(r"\D", "", manifest))
 
 
-def begin(store: Storage, state: Manifest) -> None:
+def write_open(store: Storage, state: Manifest) -> None:
     """Say what is about to be written."""
     store.write_json(OPEN, state)
 
@@ -124,7 +124,7 @@ def fence(store: Storage, state: Manifest) -> None:
         now = [path for manifest in counting(store) for path in manifest["files"]]
         store.create_json(_compaction_name(state["through"]), {"through": state["through"], "files": now})
     else:
-        begin(store, {"overtaken": number})  # until its files are removed; its batch is there, and says nothing of that
+        write_open(store, {"overtaken": number})  # until its files are removed: its batch does not say so
     # behind a compaction, too, or the next one would have its number
     store.create_json(_batch_name(number), {"number": number, "files": [], "records": [], **read.state()})
 

@@ -47,7 +47,7 @@ class Table(ABC):
     def __init__(self, spark: SparkSession, name: str, archive: str) -> None:
         self.name, self._spark, self._archive = name, spark, archive
 
-    def begin(self, columns: StructType, partition_by: Sequence[str]) -> None:
+    def create(self, columns: StructType, partition_by: Sequence[str]) -> None:
         """Make the table. Raises PipelineError for what it cannot be partitioned by."""
         parts = ", ".join(self._partition(each, columns) for each in partition_by or self.partitions)
         fields = ", ".join(f"{_quoted(each.name)} {_ddl(each.dataType)}" for each in columns.fields)
@@ -275,14 +275,14 @@ class Tables:
             made = [Delta(self._spark, f"delta.{_quoted(path)}", known["id"], path) for path in paths]
         self._tables = dict(zip(KINDS, made, strict=True))
 
-    def begin(self, values: str, partition_by: Sequence[str]) -> None:
+    def create(self, values: str, partition_by: Sequence[str]) -> None:
         """Make both, that of records last: where it is, the other is. values: the columns that values are decoded to,
         as DDL."""
         if self._tables[RECORDS].exists():
             return
         for kind, table in reversed(self._tables.items()):
             if not table.exists():
-                table.begin(self._columns(kind, values), partition_by)
+                table.create(self._columns(kind, values), partition_by)
 
     def check_new(self) -> None:
         """Raises PipelineError if one is there already: it is not this archive's."""

@@ -62,7 +62,7 @@ class Follower:
     def __repr__(self) -> str:
         return f"<follower {self.broker_id} at {self.log_end_offset}>"
 
-    def begin(self, now_ms: int, leader_end: int, *, in_sync: bool) -> None:
+    def begin_epoch(self, now_ms: int, leader_end: int, *, in_sync: bool) -> None:
         """A leader epoch begins: one that is in sync has the benefit of the doubt for as long as it may lag."""
         self._leader_end_then = leader_end
         self._fetched_ms = self.caught_up_ms = now_ms if in_sync else NEVER_MS

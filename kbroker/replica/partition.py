@@ -150,7 +150,7 @@ class Partition:
             self._epoch_start = log.log_end_offset
             now_ms = self._rules.now_ms() if self.followers else 0
             for follower in self.followers.values():
-                follower.begin(now_ms, log.log_end_offset, in_sync=follower.broker_id in state.isr)
+                follower.begin_epoch(now_ms, log.log_end_offset, in_sync=follower.broker_id in state.isr)
         self.advance_high_watermark()
 
     def follow(self, state: LeaderState, log: Log) -> None:

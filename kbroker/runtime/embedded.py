@@ -96,7 +96,7 @@ class EmbeddedStore:
             self._say(said)
 
     def _write(self, done: Done) -> None:
-        change = self._writing = self._file.begin(self._session)
+        change = self._writing = self._file.prepare(self._session)
 
         def written(error: BaseException | None) -> None:
             if self._writing is not change:

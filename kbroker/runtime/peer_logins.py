@@ -37,7 +37,7 @@ class PeerLogins:
         self._bearers: dict[str, tuple[float, str]] = {}  # by function
         self._tickets: dict[tuple[str, str], list[tuple[float, Exchange]]] = {}  # by listener and host; made when
 
-    def begin(self, endpoint: Endpoint, client: Connection) -> ClientLogin:
+    def client_login(self, endpoint: Endpoint, client: Connection) -> ClientLogin:
         """A login on a connection to an endpoint. Raises: ConfigError."""
         listener = endpoint.listener
         login = self._of(listener)
@@ -91,6 +91,6 @@ def _ticket(login: PeerLogin, host: str) -> Exchange:
     from kbroker.security.kerberos import OwnTickets
 
     try:
-        return OwnTickets(login.user, login.keytab).begin(login.service, host)
+        return OwnTickets(login.user, login.keytab).ticket_client(login.service, host)
     except ValueError as error:
         raise ConfigError([str(error)]) from None

@@ -78,12 +78,12 @@ class SocketPeers(BrokerConnections):
     def log_in(self, connection: BrokerConnection) -> ClientLogin:
         """By the settings of the listener. Raises: ConfigError."""
         assert self.logins is not None, connection
-        return self.logins.begin(connection.endpoint, connection.client)
+        return self.logins.client_login(connection.endpoint, connection.client)
 
     def dial(self, connection: BrokerConnection) -> Link:
         """A connection, begun in the next turn of the loop."""
         link = SocketLink(self, connection)
-        self.loop.call_soon(link.begin)
+        self.loop.call_soon(link.resolve)
         return link
 
     def to_try(self, addresses: Iterable[_Address]) -> list[_Address]:
@@ -157,7 +157,7 @@ class SocketLink:
 
     # -- connecting
 
-    def begin(self) -> None:
+    def resolve(self) -> None:
         """Find the address, then connect."""
         host, port = self._connection.endpoint[2:]
         if self._is_closed:

@@ -172,13 +172,13 @@ class TreeFile:
 
         Raises: OSError; then the nodes count as touched still.
         """
-        change = self.begin(session)
+        change = self.prepare(session)
         try:
             self.write(change)
         finally:
             self.finish(change)
 
-    def begin(self, session: int) -> Change:
+    def prepare(self, session: int) -> Change:
         """What there is to be written now, as it stands: `write` does it, on any thread; `finish` ends it.
 
         One at a time. The tree may be changed meanwhile: that is for the next one.

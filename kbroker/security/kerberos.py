@@ -133,7 +133,7 @@ class OwnTickets:
         # what the server gives is kept for this process alone, and asked for again when it ends
         self._store = {"client_keytab": f"FILE:{keytab}", "ccache": f"MEMORY:kbroker-{principal}"}
 
-    def begin(self, service: str, host: str) -> TicketClient:
+    def ticket_client(self, service: str, host: str) -> TicketClient:
         """An exchange with a service on a host; it may have to ask a server. Raises: ValueError in a line."""
         gssapi = self._library
         own = gssapi.Name(self._principal, gssapi.NameType.kerberos_principal)

@@ -30,9 +30,9 @@ class CommittedReader(Consumer):
     isolation = 1
     ledger: Ledger
 
-    def begin(self) -> None:
-        """See Reader.begin."""
-        super().begin()
+    def start_over(self) -> None:
+        """See Reader.start_over."""
+        super().start_over()
         self.seen: set[bytes] = set()
         self.stable: dict[Where, int] = {}  # last stable offset last seen
 

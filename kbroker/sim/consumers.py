@@ -90,7 +90,7 @@ class Reader(Router):
     isolation = 0
     topics: Sequence[Topic] = ()
 
-    def begin(self) -> None:
+    def start_over(self) -> None:
         """Forget everything: a new process."""
         self.positions: dict[Where, int] = {}
         self.placed: dict[Where, Moment] = {}  # when the position was looked up
@@ -306,7 +306,7 @@ class Consumer(Reader):
 
     def live(self) -> Script:
         """Look up where the logs begin, then read on and on."""
-        self.begin()
+        self.start_over()
         yield from self.shake_hands()
         yield from self.know(self.topics)
         while True:

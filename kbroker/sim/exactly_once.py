@@ -172,7 +172,7 @@ class ExactlyOnce:
     def run(self, faults_ms: int = FAULTS_MS) -> Outcome:
         """Let it live, heal it, hold it to its promises. Raises: Broken."""
         world = self.world
-        self.faults.begin(self.clients)
+        self.faults.start(self.clients)
         self._look_often()
         world.run_until(faults_ms)
         self.faults.heal()

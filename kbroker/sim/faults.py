@@ -79,7 +79,7 @@ class Faults:
         self._kinds["hostile"] = self._hostile
         self.kinds = list(kinds)
 
-    def begin(self, clients: Iterable[Client]) -> None:
+    def start(self, clients: Iterable[Client]) -> None:
         """Let all machines and these clients live, and let things go wrong from now on."""
         for machine in self._machines:
             if not machine.up:

@@ -64,7 +64,7 @@ class Ledger:
 
     # ---- told by producers
 
-    def begin(self, name: str) -> Deed:
+    def begin_transaction(self, name: str) -> Deed:
         """A producer begins a transaction."""
         deed = Deed(name)
         self._deeds.append(deed)

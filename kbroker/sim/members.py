@@ -108,7 +108,7 @@ class Member(Reader):
 
     def live(self) -> Script:
         """Join, work, and again."""
-        self.begin()
+        self.start_over()
         self.member_id, self.generation = "", -1
         self.assigned: list[Where] | None = None
         self._coordinator: Machine | None = None
@@ -221,7 +221,7 @@ class Member(Reader):
     def _positions(self) -> Generator[Any, Any, None]:
         """Where the group has got to, of every partition assigned."""
         assert self.assigned is not None
-        self.begin()
+        self.start_over()
         moment = self.checks.moment
         groups = self.checks.groups
         before = {where: groups.candidates(self.group, where) for where in self.assigned}
@@ -386,7 +386,7 @@ class Member(Reader):
         else:
             self.note("vanishes")
         self.hang_up()
-        self.begin()
+        self.start_over()
         self.member_id, self.generation, self.assigned = "", -1, None
         yield from self.pause(5_000)
 

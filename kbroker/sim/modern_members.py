@@ -57,7 +57,7 @@ class EpochMember(Member):
 
     def live(self) -> Script:
         """Join, work, and again."""
-        self.begin()
+        self.start_over()
         self.member_id, self.generation = "", JOINS
         self.assigned: list[Where] | None = None
         self._coordinator: Machine | None = None
@@ -109,7 +109,7 @@ class EpochMember(Member):
             raise self.world.broken(f"{self}: {code.name}")
 
     def _let_go_of_all(self) -> None:
-        self.begin()
+        self.start_over()
         self.generation, self.assigned, self._says_all = JOINS, None, True
         self._committed = {}
 

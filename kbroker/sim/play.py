@@ -102,7 +102,7 @@ class Actor(Producer, Reader):
 
     def read(self, where: Where, offset: int | None) -> Script:
         """Read to the end, and tell what was there."""
-        self.begin()
+        self.start_over()
         yield from self.shake_hands()
         while True:
             try:

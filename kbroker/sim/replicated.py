@@ -355,7 +355,7 @@ class ReplicatedSwarm:
     def run(self, faults_ms: int = FAULTS_MS, healing_ms: int = 120_000) -> int:
         """Let it live, heal it, hold it to its promises. Returns: records acknowledged. Raises: Broken."""
         world = self.world
-        self.faults.begin(self.clients)
+        self.faults.start(self.clients)
         while world.now_ms < faults_ms:
             world.run_until(world.now_ms + 1_000)
             self.checks.agree()

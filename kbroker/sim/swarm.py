@@ -152,7 +152,7 @@ class Swarm:
     def run(self, faults_ms: int = FAULTS_MS) -> Outcome:
         """Let it live, heal it, hold it to its promises. Raises: Broken."""
         world = self.world
-        self.faults.begin(self.clients)
+        self.faults.start(self.clients)
         world.run_until(faults_ms)
         self.faults.heal()
         for member in self.members:

@@ -59,7 +59,7 @@ class ProducerActor(Mapper):
         self._coordinators = {}
         self._deed: Deed | None = None
         self._next: Callable[[], Generator[Any, Any, None]] | None = None
-        self.begin()
+        self.start_over()
 
     def play(self, script: Callable[[], Generator[Any, Any, None]]) -> None:
         """Begin a step."""
@@ -135,7 +135,7 @@ class ReaderActor(CommittedReader):
         super().__init__(name, stage.world, stage.net, stage.machines, stage.checks)
         self.fixed_versions = dict(VERSIONS)
         self.ledger = stage.ledger
-        self.begin()
+        self.start_over()
         self._where: Where = "", 0
         self._values: list[str] = []
 

@@ -95,7 +95,7 @@ class Transactor(Reader):
 
     def live(self) -> Script:
         """Take the id, work, and start again when something is in doubt."""
-        self.begin()
+        self.start_over()
         self.made = self.committed = 0
         self._coordinators: dict[tuple[int, str], Machine] = {}
         yield from self.shake_hands()
@@ -139,7 +139,7 @@ class Transactor(Reader):
 
     def _begin(self) -> Deed:
         self.made += 1
-        return self.ledger.begin(f"{self.name}/{self.made}")
+        return self.ledger.begin_transaction(f"{self.name}/{self.made}")
 
     def _values(self, count: int) -> list[bytes]:
         return [b"%s/%d.%d" % (self.name.encode(), self.made, self.rng.randrange(1 << 40)) for _ in range(count)]
@@ -342,7 +342,7 @@ class Mapper(Transactor):
 
     def prepare(self) -> Generator[Any, Any, None]:
         """Go on where the last committed transaction of whichever holder has ended."""
-        self.begin()
+        self.start_over()
         if self.asks_stable:
             self.versions[OFFSETS] = max(self.versions[OFFSETS], STABLE_SINCE)
         answer = yield from self._until(self._offsets_request, self._offsets_code, (0, self.group))

@@ -32,7 +32,7 @@ Outcome = TypeVar("Outcome")
 def begun(
     steps: Generator[None, None, Outcome], first_steps: int | None = None
 ) -> Outcome | Generator[None, None, Outcome]:
-    """What a task comes to, if its first steps are all that it has; else the others, for `Scheduler.begin`.
+    """What a task comes to, if its first steps are all that it has; else the others, for `Scheduler.start_task`.
 
     first_steps: how many; FIRST_STEPS unless each may take long.
     """
@@ -205,7 +205,7 @@ class Scheduler:
         """How many are under way."""
         return sum(map(len, self._owners.values()))
 
-    def begin(self, owner: Hashable, steps: Steps, first_steps: int | None = None) -> None:
+    def start_task(self, owner: Hashable, steps: Steps, first_steps: int | None = None) -> None:
         """Do a task: at once, if nothing else waits and a few steps are enough; else in slices.
 
         steps: they deal with their failures themselves. first_steps: as for `begun`.

@@ -263,7 +263,7 @@ class Drawn:
 
 def session_of(sessions: FetchSessions, session: tuple[int, int]) -> FetchSession:
     """The session in which a fetch of partition 0 is answered."""
-    found, _ = sessions.begin(flattened(fetch(session=session)), 12, 0, lambda _: None)
+    found, _ = sessions.open_session(flattened(fetch(session=session)), 12, 0, lambda _: None)
     assert found is not None
     return found
 

@@ -34,7 +34,7 @@ def log_in(world: SaslWorld, mechanism: str, exchange: Exchange) -> tuple[Connec
     send(connection.negotiate("test", "1"))
     connection.feed(memoryview(other.take()))
     login = ClientLogin(connection, mechanism, exchange)
-    data = login.begin()
+    data = login.first_request()
     while data:
         send(data)
         (answer,) = connection.feed(memoryview(other.take()))

@@ -176,7 +176,7 @@ def test_a_session_that_is_not_used_ends(monkeypatch: pytest.MonkeyPatch) -> Non
     sessions = app.Sessions()
 
     def begun() -> str:
-        return sessions.begin(app.Session(Cluster([("127.0.0.1", 1)], ClientSecurity())))
+        return sessions.add(app.Session(Cluster([("127.0.0.1", 1)], ClientSecurity())))
 
     cookie = begun()
     assert sessions.find(cookie) is not None

@@ -63,7 +63,7 @@ def test_who_ended_by_itself_leaves_no_session_behind() -> None:
 
 def test_a_machine_that_ended_by_itself_is_started_again() -> None:
     twins = Twins()
-    Faults(twins.world, twins.net, [twins.second], ["nobody"], []).begin([])
+    Faults(twins.world, twins.net, [twins.second], ["nobody"], []).start([])
     twins.wait(2 * SESSION_TIMEOUT_MS + 1_000)
     twins.first.stop()
     twins.wait(ROUND_MS + 1_000)

@@ -26,7 +26,7 @@ import logging
 from kbroker.sim.on_quorum import QuorumSwarm
 logging.disable()
 swarm = QuorumSwarm(503)
-swarm.faults.begin(swarm.clients)
+swarm.faults.start(swarm.clients)
 swarm.world.run_until(26_000)
 print(swarm.world.digest)
 """

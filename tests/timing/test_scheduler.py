@@ -34,14 +34,14 @@ def ticking() -> Callable[[], int]:
 def test_a_short_task_is_done_at_once() -> None:
     done: list[str] = []
     scheduler = Scheduler()
-    scheduler.begin("a", work(done, "a", FIRST_STEPS - 1))
+    scheduler.start_task("a", work(done, "a", FIRST_STEPS - 1))
     assert (len(done), scheduler.is_slicing) == (FIRST_STEPS - 1, False)
 
 
 def test_of_a_long_task_some_is_done_at_once() -> None:
     done: list[str] = []
     scheduler = Scheduler()
-    scheduler.begin("a", work(done, "a", 1000))
+    scheduler.start_task("a", work(done, "a", 1000))
     assert (len(done), scheduler.tasks) == (FIRST_STEPS, 1)
 
 
@@ -64,15 +64,15 @@ def test_of_a_task_that_is_long_the_other_steps_come_back() -> None:
 def test_behind_other_work_nothing_is_done_at_once() -> None:
     done: list[str] = []
     scheduler = Scheduler()
-    scheduler.begin("a", work([], "a", 1000))
-    scheduler.begin("b", work(done, "b", 1))
+    scheduler.start_task("a", work([], "a", 1000))
+    scheduler.start_task("b", work(done, "b", 1))
     assert done == []
 
 
 def test_a_slice_is_so_many_steps() -> None:
     done: list[str] = []
     scheduler = Scheduler()
-    scheduler.begin("a", work(done, "a", 1000))
+    scheduler.start_task("a", work(done, "a", 1000))
     scheduler.run_slice(still)
     assert len(done) == FIRST_STEPS + SLICE_STEPS
 
@@ -80,7 +80,7 @@ def test_a_slice_is_so_many_steps() -> None:
 def test_a_slice_ends_with_its_time() -> None:
     done: list[str] = []
     scheduler = Scheduler()
-    scheduler.begin("a", work(done, "a", 1000))
+    scheduler.start_task("a", work(done, "a", 1000))
     scheduler.run_slice(ticking())
     assert len(done) <= FIRST_STEPS + SLICE_MS
 
@@ -89,7 +89,7 @@ def test_owners_get_their_slices_in_turn() -> None:
     done: list[str] = []
     scheduler = Scheduler()
     for name in "aab":
-        scheduler.begin(name, work(done, name, 1000))
+        scheduler.start_task(name, work(done, name, 1000))
     done.clear()
     for _ in range(4):
         scheduler.run_slice(still)
@@ -99,8 +99,8 @@ def test_owners_get_their_slices_in_turn() -> None:
 def test_an_owners_tasks_are_done_one_after_the_other() -> None:
     done: list[str] = []
     scheduler = Scheduler()
-    scheduler.begin("a", work(done, "first", 1000))
-    scheduler.begin("a", work(done, "second", 10))
+    scheduler.start_task("a", work(done, "first", 1000))
+    scheduler.start_task("a", work(done, "second", 10))
     while scheduler.is_slicing:
         scheduler.run_slice(still)
     assert done == ["first"] * 1000 + ["second"] * 10
@@ -109,8 +109,8 @@ def test_an_owners_tasks_are_done_one_after_the_other() -> None:
 def test_what_a_slice_has_left_goes_to_the_next_task() -> None:
     done: list[str] = []
     scheduler = Scheduler()
-    scheduler.begin("a", work([], "a", FIRST_STEPS + 1))
-    scheduler.begin("b", work(done, "b", 1))
+    scheduler.start_task("a", work([], "a", FIRST_STEPS + 1))
+    scheduler.start_task("b", work(done, "b", 1))
     scheduler.run_slice(still)
     assert (done, scheduler.is_slicing) == (["b"], False)
 
@@ -132,7 +132,7 @@ def test_a_slice_is_run_in_the_context_and_first_steps_are_not() -> None:
     done: list[str] = []
     scheduler = Scheduler()
     scheduler.context = Bracket(done)
-    scheduler.begin("a", work(done, "a", FIRST_STEPS + 2))
+    scheduler.start_task("a", work(done, "a", FIRST_STEPS + 2))
     scheduler.run_slice(still)
     assert done[FIRST_STEPS:] == ["(", "a", "a", ")"]
 

@@ -302,13 +302,13 @@ class Cleaner:
         self._running[partition] = cleaning
         log.lowest_cut = log.log_end_offset
 
-        def begin() -> bool:
+        def prepare() -> bool:
             # The recovery point that allows this is in place, and its name may not be durable. Were it an older one
             # after a power cut, recovery would take the gaps that compaction leaves for lost batches.
             self._disk.sync_dir(directory.path)
             return compaction.note_some()
 
-        self._next(cleaning, begin, self._noted, now_ms)
+        self._next(cleaning, prepare, self._noted, now_ms)
 
     def _compaction(self, log: Log, dirt: DirtyRange, segments: list[Segment], wall_ms: int) -> Compacting:
         from kbroker.log.cleaner.compaction import Plan, Source  # its loops are loaded when first needed
