@@ -113,7 +113,7 @@ class Asking:
                 self.call.broker.counters.note_errors(self.route.api, answer, self.route.flat)
             self.call.route = self.route.completed(self._changes, left)
 
-    def answer(self) -> Answer | Signal:
+    def response(self) -> Answer | Signal:
         """What is said where nothing is left to handle."""
         if self.signal is not None:
             return self.signal
@@ -326,7 +326,7 @@ def _asking(route: Route) -> Handle:
         for need in route.needs:
             request = yield from need.ask(request, asking)
             if request is None:
-                return asking.answer()
+                return asking.response()
         asking.complete(request)
         if route.known is not None and not call.has_errors:
             route.known.on_allowed(request, call)

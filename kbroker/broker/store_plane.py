@@ -257,7 +257,7 @@ class StorePlane:
     def handlers(self) -> Mapping[type, Handler]:
         """Events of the store, and what the controller says and is told."""
         return {
-            StoreAnswer: lambda fact, now_ms: self._steps.answer(fact),
+            StoreAnswer: lambda fact, now_ms: self._steps.resume(fact),
             NodeChanged: self._node_changed,
             SessionStarted: self._session_started,
             SessionExpired: self._session_expired,

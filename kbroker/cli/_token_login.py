@@ -37,7 +37,7 @@ class _TokenScram(SaslMechanism):  # type: ignore[misc]  # kafka-python has no t
         return self._next or b""
 
     def receive(self, auth_bytes: bytes) -> bool:
-        self._next = self._client.answer(auth_bytes)
+        self._next = self._client.evaluate_challenge(auth_bytes)
         return self._client.done
 
     def is_done(self) -> bool:

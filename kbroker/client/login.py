@@ -52,7 +52,7 @@ class ClientLogin:
             reason = response.error_message or ErrorCode.of(response.error_code).message
             raise LoginRefusedError(f"the login by {self._mechanism} is refused: {reason}")
         try:
-            token = self._exchange.answer(bytes(response.auth_bytes))
+            token = self._exchange.evaluate_challenge(bytes(response.auth_bytes))
         except ValueError as error:
             raise LoginRefusedError(str(error)) from None
         if token is not None:

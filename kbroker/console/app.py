@@ -345,7 +345,7 @@ class _Endpoint:
         try:
             self._check(request)
             given = await self._given(request)
-            response = await run_in_threadpool(self.answer, request, given)
+            response = await run_in_threadpool(self.respond, request, given)
         except ConsoleError as error:
             response = await run_in_threadpool(self.refusal, request, error)
         except Exception:
@@ -355,7 +355,7 @@ class _Endpoint:
         response.headers.update(HEADERS)
         await response(scope, receive, send)
 
-    def answer(self, request: Request, given: Mapping[str, Any]) -> Response:
+    def respond(self, request: Request, given: Mapping[str, Any]) -> Response:
         """On a thread. Raises: ConsoleError."""
         raise NotImplementedError
 
@@ -418,7 +418,7 @@ class _Page(_Endpoint):
         super().__init__(console)
         self.screen = screen
 
-    def answer(self, request: Request, given: Mapping[str, Any]) -> Response:
+    def respond(self, request: Request, given: Mapping[str, Any]) -> Response:
         screen, console = self.screen, self.console
         session, cookie = console.session_of(request)
         if screen.changes:
@@ -439,7 +439,7 @@ class _Api(_Endpoint):
         super().__init__(console)
         self.screen = screen
 
-    def answer(self, request: Request, given: Mapping[str, Any]) -> Response:
+    def respond(self, request: Request, given: Mapping[str, Any]) -> Response:
         session = self.console.session_of_script(request)
         return JSONResponse(self.console.values_of(self.screen, session, given))
 
@@ -447,12 +447,12 @@ class _Api(_Endpoint):
 class _Description(_Endpoint):
     is_api = True
 
-    def answer(self, request: Request, given: Mapping[str, Any]) -> Response:
+    def respond(self, request: Request, given: Mapping[str, Any]) -> Response:
         return JSONResponse(open_api(self.console.screens))
 
 
 class _Login(_Endpoint):
-    def answer(self, request: Request, given: Mapping[str, Any]) -> Response:
+    def respond(self, request: Request, given: Mapping[str, Any]) -> Response:
         console = self.console
         then = str(given.get("then", "/"))
         then = then if then.startswith("/") and not then.startswith(("//", "/\\")) else "/"
@@ -471,7 +471,7 @@ class _Login(_Endpoint):
 
 
 class _Logout(_Endpoint):
-    def answer(self, request: Request, given: Mapping[str, Any]) -> Response:
+    def respond(self, request: Request, given: Mapping[str, Any]) -> Response:
         session, _ = self.console.session_of(request)
         self.check_token(session, given)
         self.console.sessions.end(request.cookies.get(_cookie_name(request), ""))

@@ -92,7 +92,7 @@ class Beside:
             self._again_s = AGAIN_S
         for line in lines:
             question = json.loads(line)
-            answer = {"id": question.get("id"), **self._looks.answer(question)}
+            answer = {"id": question.get("id"), **self._looks.reply_to(question)}
             self._unsent += json.dumps(answer).encode() + b"\n"
         self._write()
 

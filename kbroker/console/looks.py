@@ -67,7 +67,7 @@ class Looks:
             "disarm": self.disarm,
         }
 
-    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+    def reply_to(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to one: `answer`, or `error` in one line."""
         ask = self._questions.get(str(question.get("ask")))
         if ask is None:

@@ -100,7 +100,7 @@ def _join(
         members=[],
     )
     known = dict(group.members)
-    if not kind.shard.answer(operation, changes, caller.call, response, _refused_join(caller, member_id)):
+    if not kind.shard.write_and_reply(operation, changes, caller.call, response, _refused_join(caller, member_id)):
         return
     if holder is not None and holder.member_id != member_id:
         kind.cancel_timers(operation, group_id, holder.member_id, ("session", "rebalance", "join", "sync"))
@@ -222,7 +222,7 @@ def sync(
     )
     operation.cancel_timer("sync", group.group_id, member.member_id)
     operation.set_timer("session", group.group_id, member.classic.session_timeout_ms, member.member_id)
-    kind.shard.answer(
+    kind.shard.write_and_reply(
         operation, [], caller.call, response, lambda code: SyncGroupResponse(error_code=code, assignment=b"")
     )
 

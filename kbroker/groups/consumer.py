@@ -211,7 +211,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         )
         if joins or says_all or _owns_differently(before, after):
             response.assignment = _told(after.assigned)
-        if not self.shard.answer(operation, changes, caller.call, response, refused):
+        if not self.shard.write_and_reply(operation, changes, caller.call, response, refused):
             return
         if upgraded is not None:
             migration.left_behind(operation, upgraded, self.current(request.group_id))
@@ -511,13 +511,15 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
                 assigned={topic: dict.fromkeys(parts, 0) for topic, parts in member.assigned.items()} or NOTHING_OWNED,
                 pending_revocation=NOTHING_OWNED,
             )
-            self.shard.answer(operation, [current_record(group.group_id, away)], caller.call, response, refused)
+            self.shard.write_and_reply(
+                operation, [current_record(group.group_id, away)], caller.call, response, refused
+            )
             return
 
         def written(changes: list[GroupsRecord]) -> ErrorCode:
             return (
                 ErrorCode.NONE
-                if self.shard.answer(operation, changes, caller.call, response, refused)
+                if self.shard.write_and_reply(operation, changes, caller.call, response, refused)
                 else ErrorCode.UNKNOWN_SERVER_ERROR
             )
 

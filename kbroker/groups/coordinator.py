@@ -146,7 +146,7 @@ class GroupCoordinator:
         if caller.version < 3:
             response = LeaveGroupResponse(error_code=codes[0], members=[])
         if group is not None and group.TYPE is GroupType.CONSUMER:
-            shard.answer(operation, [], caller.call, response, _refuse_leave)
+            shard.write_and_reply(operation, [], caller.call, response, _refuse_leave)
         else:
             operation.reply(caller.call, response)
         return operation.effects

@@ -8,7 +8,7 @@ state, and of `ModernGroups`, the rules. Epochs count:
     member epoch        the assignment epoch that the member has caught up with
 
 All that is stored changes by replay alone. An operation works out records from what is there, writes them in one batch,
-and is answered when that is committed (`GroupShard.answer`).
+and is answered when that is committed (`GroupShard.write_and_reply`).
 """
 
 from __future__ import annotations
@@ -303,7 +303,9 @@ class ModernGroups(GroupKind, Generic[G]):
         """Answer a heartbeat that says nothing new, and is told nothing."""
         session = TimerKey("session", operation.partition, group.group_id, member_id)
         session_ms = self.session_timeout_ms(group.group_id)
-        self.shard.answer(operation, [], call, response, refused, Quiet(self.shard, group, session, session_ms))
+        self.shard.write_and_reply(
+            operation, [], call, response, refused, Quiet(self.shard, group, session, session_ms)
+        )
         operation.effects.append(SetTimer(session, operation.now_ms + session_ms))
 
     def restart_session(self, operation: Operation, group_id: str, member_id: str) -> None:

@@ -98,7 +98,7 @@ class GroupShard(Shard[GroupsRecord]):
             group.offsets, group.committed_from = before.offsets, before.committed_from
         return group
 
-    def answer(
+    def write_and_reply(
         self,
         operation: Operation,
         changes: list[GroupsRecord],

@@ -237,7 +237,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
             heartbeat_interval_ms=self.heartbeat_interval_ms(group.group_id),
             assignment=_told(after.assigned) if says_assignment else None,
         )
-        if not self.shard.answer(operation, records, caller.call, response, refuse):
+        if not self.shard.write_and_reply(operation, records, caller.call, response, refuse):
             return
         group = cast("ShareGroup", self.shard.groups[request.group_id])
         group.refresh_ms = None
@@ -262,7 +262,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
             assignment=None,
         )
         records = self._without(group, [member.member_id])
-        if self.shard.answer(operation, records, caller.call, response, refuse):
+        if self.shard.write_and_reply(operation, records, caller.call, response, refuse):
             self.cancel_timers(operation, group.group_id, member.member_id)
             operation.event(group.group_id, f"{member.member_id} left")
 
@@ -421,7 +421,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         def told(code: ErrorCode) -> Message:
             return cast("Message", code)  # as the runtime carries it: `call` takes a code
 
-        self.shard.answer(operation, records, call, told(ErrorCode.NONE), told)
+        self.shard.write_and_reply(operation, records, call, told(ErrorCode.NONE), told)
 
     def alter(
         self,

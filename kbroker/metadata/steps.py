@@ -120,7 +120,7 @@ class Steps:
         """Start a procedure. done: gets what it returns. failed: gets what it raises; without it, errors go up."""
         self._resume(_Running(procedure, done, failed), None)
 
-    def answer(self, answer: StoreAnswer) -> None:
+    def resume(self, answer: StoreAnswer) -> None:
         """The outcomes of a step are there."""
         running = answer.token
         assert isinstance(running, _Running), answer

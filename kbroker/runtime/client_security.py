@@ -151,7 +151,7 @@ def _said(login: Login) -> Generator[bytes, bytes, None]:
         client = ScramClient(login.mechanism, login.user, login.password, nonce, extensions)
         token: bytes | None = client.first()
         while token is not None:
-            token = client.answer((yield token))
+            token = client.evaluate_challenge((yield token))
     else:
         raise ValueError(f"sasl.mechanism={login.mechanism}: not spoken here; allowed: {PLAIN}, {', '.join(SCRAM)}, "
                          f"{OAUTHBEARER}")  # fmt: skip

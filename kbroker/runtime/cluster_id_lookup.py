@@ -64,7 +64,7 @@ class ClusterIdLookup:
         elif isinstance(event, SessionExpired):
             self.session = NO_SESSION
         elif isinstance(event, StoreAnswer):
-            self._steps.answer(event)
+            self._steps.resume(event)
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, SessionLostError):

@@ -20,7 +20,7 @@ class Exchange(Protocol):
         """The first token."""
         ...
 
-    def answer(self, token: bytes) -> bytes | None:
+    def evaluate_challenge(self, token: bytes) -> bytes | None:
         """What a token of the broker's is answered with; None: it was the last. Raises: ValueError."""
         ...
 
@@ -35,7 +35,7 @@ class PlainClient:
         """All of it."""
         return self._token
 
-    def answer(self, token: bytes) -> bytes | None:
+    def evaluate_challenge(self, token: bytes) -> bytes | None:
         """An empty token, and the last."""
         return None
 
@@ -50,7 +50,7 @@ class BearerClient:
         """With the token."""
         return self._first
 
-    def answer(self, token: bytes) -> bytes | None:
+    def evaluate_challenge(self, token: bytes) -> bytes | None:
         """Nothing if all is well; a refusal is answered with a byte, and then told again as an error."""
         return b"\x01" if token else None
 

@@ -108,7 +108,7 @@ class TicketClient:
         """The ticket."""
         return self._ticket
 
-    def answer(self, token: bytes) -> bytes | None:
+    def evaluate_challenge(self, token: bytes) -> bytes | None:
         """To the broker's proof, then to its offer. Raises: ValueError."""
         try:
             if not self._context.is_complete:

@@ -185,7 +185,7 @@ class ScramClient:
         """The first message."""
         return f"n,,{self._bare}".encode()
 
-    def answer(self, token: bytes) -> bytes | None:
+    def evaluate_challenge(self, token: bytes) -> bytes | None:
         """What the broker's message is answered with; None: it was the last. Raises: ValueError."""
         text = token.decode("ascii")
         if self._expected:

@@ -325,7 +325,7 @@ class Machine:
         if channel.out:
             pieces = channel.out
             channel.written()
-            conn.wire.answer(lambda: self._read(pieces))
+            conn.wire.send_answers(lambda: self._read(pieces))
             if not self._net.reads_late():
                 channel.sent()
             else:

@@ -111,7 +111,7 @@ class Wire:
 
     # ---- the machine's end
 
-    def answer(self, data: Callable[[], bytes | None]) -> None:
+    def send_answers(self, data: Callable[[], bytes | None]) -> None:
         """Send whole answers with their sizes to the client. data: called when the network takes them; None: it fails.
 
         A connection of which that fails ends.

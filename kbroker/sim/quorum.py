@@ -169,7 +169,7 @@ class QuorumNode:
         def answer(response: Message) -> None:
             data = encode_response_header(type(response), version, correlation_id) + response.encode(version)
             if wire in self._wires:
-                wire.answer(lambda: len(data).to_bytes(4, "big") + data)
+                wire.send_answers(lambda: len(data).to_bytes(4, "big") + data)
 
         name = kind.__name__.removesuffix("Request")
         if name == "ApiVersions":

@@ -53,18 +53,18 @@ class TransactionCoordinator:
     ) -> list[Effect]:
         """InitProducerId with a transactional id."""
 
-        def answer(code: ErrorCode, producer_id: int, epoch: int) -> InitProducerIdResponse:
+        def response(code: ErrorCode, producer_id: int, epoch: int) -> InitProducerIdResponse:
             code = _for_version(code, caller.version, FENCED_SINCE_INIT)
             return InitProducerIdResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)
 
         shard = self.runtime.find(name)
         operation = _operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            operation.reply(caller.call, answer(shard, -1, -1))
+            operation.reply(caller.call, response(shard, -1, -1))
         elif name not in shard.transactions and not self._has_room(caller.client_host):
-            operation.reply(caller.call, answer(ErrorCode.POLICY_VIOLATION, -1, -1))
+            operation.reply(caller.call, response(ErrorCode.POLICY_VIOLATION, -1, -1))
         else:
-            shard.init(operation, name, asker, timeout_ms, caller, answer)
+            shard.init(operation, name, asker, timeout_ms, caller, response)
         return operation.effects
 
     def add_partitions(
@@ -73,7 +73,7 @@ class TransactionCoordinator:
         """AddPartitionsToTxn 0-3, of partitions that exist: each gets the same code."""
         asked = list(dict.fromkeys(partitions))
 
-        def answer(code: ErrorCode) -> AddPartitionsToTxnResponse:
+        def response(code: ErrorCode) -> AddPartitionsToTxnResponse:
             code = _for_version(code, caller.version, FENCED_SINCE)
             results = topic_results(dict.fromkeys(asked, code))
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
@@ -81,9 +81,9 @@ class TransactionCoordinator:
         shard = self._shard(name)
         operation = _operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            operation.reply(caller.call, answer(shard))
+            operation.reply(caller.call, response(shard))
         else:
-            shard.add_partitions(operation, name, producer, frozenset(asked), caller, answer)
+            shard.add_partitions(operation, name, producer, frozenset(asked), caller, response)
         return operation.effects
 
     def add_offsets(
@@ -91,16 +91,16 @@ class TransactionCoordinator:
     ) -> list[Effect]:
         """AddOffsetsToTxn. partition: of __consumer_offsets, that the group belongs to."""
 
-        def answer(code: ErrorCode) -> AddOffsetsToTxnResponse:
+        def response(code: ErrorCode) -> AddOffsetsToTxnResponse:
             code = _for_version(code, caller.version, FENCED_SINCE)
             return AddOffsetsToTxnResponse(error_code=code)
 
         shard = self._shard(name)
         operation = _operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            operation.reply(caller.call, answer(shard))
+            operation.reply(caller.call, response(shard))
         else:
-            shard.add_partitions(operation, name, producer, frozenset({partition}), caller, answer)
+            shard.add_partitions(operation, name, producer, frozenset({partition}), caller, response)
         return operation.effects
 
     def end(
@@ -114,7 +114,7 @@ class TransactionCoordinator:
     ) -> list[Effect]:
         """EndTxn: answered when the outcome is committed."""
 
-        def answer(code: ErrorCode, producer_id: int, epoch: int) -> EndTxnResponse:
+        def response(code: ErrorCode, producer_id: int, epoch: int) -> EndTxnResponse:
             code = _for_version(code, caller.version, FENCED_SINCE)
             if caller.version < RAISES_SINCE:
                 return EndTxnResponse(error_code=code)
@@ -123,10 +123,10 @@ class TransactionCoordinator:
         shard = self._shard(name)
         operation = _operation(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            operation.reply(caller.call, answer(shard, -1, -1))
+            operation.reply(caller.call, response(shard, -1, -1))
         else:
             raises = caller.version >= RAISES_SINCE
-            shard.end(operation, name, producer, caller, answer, commit=commit, raises=raises)
+            shard.end(operation, name, producer, caller, response, commit=commit, raises=raises)
         return operation.effects
 
     # --- brokers

@@ -158,7 +158,7 @@ def test_a_registration_that_makes_no_sense_hides_no_other(name: str, content: b
     while events:
         event = events.pop(0)
         if isinstance(event, StoreAnswer):
-            steps.answer(event)
+            steps.resume(event)
     assert hosts == [{"192.0.2.1"}]
 
 

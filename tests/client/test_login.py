@@ -74,12 +74,12 @@ def test_a_refusal_says_why_and_no_password(world: SaslWorld) -> None:
 )
 def test_a_broker_of_scram_that_says_something_odd_is_not_believed(said: bytes) -> None:
     with pytest.raises(ValueError, match="SCRAM"):
-        ScramClient("SCRAM-SHA-256", "alice", "secret", "nonce").answer(said)
+        ScramClient("SCRAM-SHA-256", "alice", "secret", "nonce").evaluate_challenge(said)
 
 
 def test_a_broker_that_does_not_know_the_credential_is_not_believed() -> None:
     client = ScramClient("SCRAM-SHA-256", "alice", "secret", "nonce")
-    client.answer(b"r=nonceX,s=c2FsdA==,i=4096")
+    client.evaluate_challenge(b"r=nonceX,s=c2FsdA==,i=4096")
     with pytest.raises(ValueError, match="does not know"):
-        client.answer(b"v=c2FsdA==")
+        client.evaluate_challenge(b"v=c2FsdA==")
     assert not client.done

@@ -38,7 +38,7 @@ class Within:
     def ask(self, what: str, **given: Any) -> Any:
         self.asked += 1
         question = {"ask": what, "with": given}
-        found = self._running.call(lambda node: Looks(node, Notes(node.broker.clock), Faults()).answer(question))
+        found = self._running.call(lambda node: Looks(node, Notes(node.broker.clock), Faults()).reply_to(question))
         if "error" in found:
             raise ConsoleError(found["error"])
         return self.change(found["answer"]) if found["answer"] else None

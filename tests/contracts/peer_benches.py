@@ -423,7 +423,7 @@ class SimBench(Bench):
         name = f"host-{len(self.net.hosts)}"
         self.net.hosts[name] = SimHost(broker, name, listens=listens)
         broker.address = Endpoint("PLAINTEXT", 0, name, 9092)
-        broker.say = lambda wire, data: wire.answer(lambda: data)
+        broker.say = lambda wire, data: wire.send_answers(lambda: data)
 
         def hang_up(wire: Wire) -> None:
             broker.ended(wire)

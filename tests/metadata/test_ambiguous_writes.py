@@ -43,7 +43,7 @@ class Bench:
 
     def post(self, event: StoreEvent) -> None:
         if isinstance(event, StoreAnswer):
-            self.steps.answer(event)
+            self.steps.resume(event)
         elif isinstance(event, SessionStarted):
             self.steps.session = event.session
         else:

@@ -66,7 +66,7 @@ class Bench:
         events, self.events[:] = list(self.events), []
         answers = [event for event in events if isinstance(event, StoreAnswer)]
         for answer in answers:
-            self.steps.answer(answer)
+            self.steps.resume(answer)
         return len(answers)
 
     def hear(self) -> None:
@@ -131,7 +131,7 @@ def test_what_the_store_refuses_ends_a_procedure_and_no_other() -> None:
     bench.run(copy("/a", "/b"))
     bench.run(copy("/a", "/c"))
     first, _ = (event for event in bench.events if isinstance(event, StoreAnswer))
-    bench.steps.answer(StoreAnswer(first.token, (Outcome(None, "/x"), Outcome(StoreFault.REFUSED, "/a"))))
+    bench.steps.resume(StoreAnswer(first.token, (Outcome(None, "/x"), Outcome(StoreFault.REFUSED, "/a"))))
     assert [str(result) for result in bench.results] == ["the metadata store refuses what is asked of /a"]
     assert isinstance(bench.results[0], StoreRefusedError)
     assert bench.steps.busy
@@ -147,8 +147,8 @@ def test_what_is_refused_among_others_may_be_looked_at_one_by_one() -> None:
     bench.run(both())
     first, second = (event for event in bench.events if isinstance(event, StoreAnswer))
     refused = Outcome(StoreFault.REFUSED, "/a")
-    bench.steps.answer(StoreAnswer(first.token, (refused, Outcome(StoreFault.NO_NODE, "/b"))))
-    bench.steps.answer(StoreAnswer(second.token, (refused, Outcome(StoreFault.CONNECTION_LOST, "/b"))))
+    bench.steps.resume(StoreAnswer(first.token, (refused, Outcome(StoreFault.NO_NODE, "/b"))))
+    bench.steps.resume(StoreAnswer(second.token, (refused, Outcome(StoreFault.CONNECTION_LOST, "/b"))))
     assert bench.results[0] == [StoreFault.REFUSED, StoreFault.NO_NODE]
     assert isinstance(bench.results[1], StoreRefusedError)  # nobody knows of the other
 
@@ -159,7 +159,7 @@ def test_a_session_that_ends_within_a_step_ends_its_procedure_and_no_other() -> 
     bench.run(copy("/a", "/c"))
     first, second = (event for event in bench.events if isinstance(event, StoreAnswer))
     lost = [Outcome(None, "/a"), Outcome(StoreFault.SESSION_EXPIRED, "/a")]
-    bench.steps.answer(StoreAnswer(first.token, lost))
+    bench.steps.resume(StoreAnswer(first.token, lost))
     assert ([type(result) for result in bench.results], bench.steps.busy) == ([SessionLostError], True)
     bench.events[:] = [second]
     bench.turn()
@@ -174,7 +174,7 @@ def test_a_procedure_goes_on_after_a_step_of_which_nobody_knew() -> None:
     bench.run(copy("/a", "/b"))
     (read,) = (event for event in bench.events if isinstance(event, StoreAnswer))
     bench.events.clear()
-    bench.steps.answer(StoreAnswer(read.token, [Outcome(StoreFault.CONNECTION_LOST, "/a")]))
+    bench.steps.resume(StoreAnswer(read.token, [Outcome(StoreFault.CONNECTION_LOST, "/a")]))
     assert (bench.turn(), bench.results, bench.steps.busy) == (1, [], True)
     assert (bench.turn(), bench.results, bench.steps.busy) == (1, ["/b"], False)
     assert bench.store._ensemble.tree.nodes["/b"].data == b"x"

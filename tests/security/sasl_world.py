@@ -119,10 +119,10 @@ class SaslClient(Client):
         scram = ScramClient(mechanism, user, password, "nonce", extensions)
         assert self.handshake(mechanism).error_code == 0
         answer = self.token(scram.first())
-        final = scram.answer(answer.auth_bytes)
+        final = scram.evaluate_challenge(answer.auth_bytes)
         assert final is not None
         last = self.token(final)
-        assert scram.answer(last.auth_bytes) is None
+        assert scram.evaluate_challenge(last.auth_bytes) is None
         assert scram.done
         return last
 

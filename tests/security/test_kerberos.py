@@ -70,10 +70,10 @@ def test_both_ends_come_to_a_login() -> None:
         assert said is not None
         verdict = broker.evaluate(said, 0)
         assert isinstance(verdict, Challenge)
-        said = client.answer(verdict.token)
+        said = client.evaluate_challenge(verdict.token)
     assert said == WRAPPED + OFFER
     assert broker.evaluate(said, 0) == Accepted("alice")
-    assert client.answer(b"") is None
+    assert client.evaluate_challenge(b"") is None
 
 
 @pytest.mark.parametrize("tokens", [[b"another's"], [b"the broker's proof", b"not wrapped"]])
@@ -81,17 +81,17 @@ def test_a_broker_that_proves_nothing_gets_no_further(tokens: list[bytes]) -> No
     client = TicketClient(AtClient(), TICKET)
     client.first()
     for token in tokens[:-1]:
-        client.answer(token)
+        client.evaluate_challenge(token)
     with pytest.raises(ValueError, match="GSSAPI: no"):
-        client.answer(tokens[-1])
+        client.evaluate_challenge(tokens[-1])
 
 
 @pytest.mark.parametrize("offer", [b"", b"\2\0\0\0", b"\1\0\0"])
 def test_a_broker_that_wants_a_layer_is_left(offer: bytes) -> None:
     client = TicketClient(AtClient(), TICKET)
-    assert client.answer(b"the broker's proof") == b""
+    assert client.evaluate_challenge(b"the broker's proof") == b""
     with pytest.raises(ValueError, match="a layer of its own"):
-        client.answer(WRAPPED + offer)
+        client.evaluate_challenge(WRAPPED + offer)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ class Actor:
         if answer is None:
             self.waits.append(number)
             return "no answer yet"
-        final = scram.answer(bytes(answer.auth_bytes))
+        final = scram.evaluate_challenge(bytes(answer.auth_bytes))
         assert final is not None
         return self.said(SaslAuthenticateRequest(auth_bytes=final), 2)
 

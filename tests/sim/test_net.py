@@ -21,7 +21,7 @@ class Echo:
 
     def receive(self, wire: Wire, frame: bytes) -> None:
         self.heard.append(frame)
-        wire.answer(lambda: frame.upper())
+        wire.send_answers(lambda: frame.upper())
 
     def gone(self, wire: Wire) -> None:
         self.is_gone = True

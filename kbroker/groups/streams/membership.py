@@ -195,7 +195,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         response = self._told(
             request.group_id, request.member_id, request.member_epoch, request.endpoint_information_epoch
         )
-        self.shard.answer(operation, [], caller.call, response, _refused)
+        self.shard.write_and_reply(operation, [], caller.call, response, _refused)
         self.restart_session(operation, request.group_id, request.member_id)
 
     def _heartbeat(
@@ -240,7 +240,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         missing = self._tell_missing(step, configured, creation)
         self._tell_rest(step, about, configs, caller)
         response = self._response(step, updated, topology, endpoint_epoch)
-        if self.shard.answer(operation, changes, caller.call, response, _refused):
+        if self.shard.write_and_reply(operation, changes, caller.call, response, _refused):
             self._done(operation, step, updated, configured, endpoint_epoch, delayed_until_ms, progress)
             return missing
         return {}
@@ -590,7 +590,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             changes = _removal(group, [member])
         if request.shutdown_application and group.shutdown_requested_by is None:
             group.shutdown_requested_by = member.member_id
-        if self.shard.answer(operation, changes, caller.call, response, _refused):
+        if self.shard.write_and_reply(operation, changes, caller.call, response, _refused):
             timers = TIMERS if request.member_epoch == LEAVE else ("rebalance",)
             self.cancel_timers(operation, group.group_id, member.member_id, timers)
             operation.event(group.group_id, f"{member.member_id} leaves", is_detail=True)

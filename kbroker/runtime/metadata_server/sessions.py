@@ -86,10 +86,10 @@ class Sessions:
         try:
             request = wire.parse_request(frame)
         except wire.RefusedError as error:
-            self._say(connection, wire.answer(wire.xid_of(frame), self._tree.zxid, error.code))
+            self._say(connection, wire.reply(wire.xid_of(frame), self._tree.zxid, error.code))
             return
         body, code = self._answered(connection, session, request)
-        self._say(connection, wire.answer(request.xid, self._tree.zxid, code, body))
+        self._say(connection, wire.reply(request.xid, self._tree.zxid, code, body))
 
     def take_told(self) -> Sequence[Connection]:
         """Those with something to be sent, or to be closed, since the last call."""

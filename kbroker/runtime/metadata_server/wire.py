@@ -301,14 +301,14 @@ def connect_answer(timeout_ms: int, session: int, password: bytes, *, has_read_o
     return _framed(head + (b"\0" if has_read_only else b""))
 
 
-def answer(xid: int, zxid: int, code: int, body: bytes = b"") -> bytes:
+def reply(xid: int, zxid: int, code: int, body: bytes = b"") -> bytes:
     """The frame that answers a request. body: empty unless all went well."""
     return _REPLY.pack(_REPLY.size - INT.size + len(body), xid, zxid, code) + body
 
 
 def event(kind: EventType, path: str) -> bytes:
     """The frame of a watch that has fired."""
-    return answer(EVENT_XID, -1, Code.OK, INT.pack(kind) + INT.pack(SYNC_CONNECTED) + string(path))
+    return reply(EVENT_XID, -1, Code.OK, INT.pack(kind) + INT.pack(SYNC_CONNECTED) + string(path))
 
 
 def multi_part(op: int, body: bytes) -> bytes:
