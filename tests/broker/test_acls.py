@@ -235,6 +235,13 @@ def test_rules_that_make_no_sense_are_an_error(data: bytes) -> None:
         decode_rules(data)
 
 
+def test_a_name_that_is_not_ascii_is_written_as_utf_8() -> None:
+    rule = allow(READ, "User:zoë")
+    written = encode_rules([rule])
+    assert "User:zoë".encode() in written
+    assert decode_rules(written) == {rule}
+
+
 def test_patterns_have_kafkas_paths_and_notices() -> None:
     literal, prefix = Pattern(ResourceType.TRANSACTIONAL_ID, "a", LITERAL), Pattern(TOPIC, "a:b", PREFIXED)
     assert [pattern_path(each) for each in (literal, prefix)] == [

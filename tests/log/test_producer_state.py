@@ -197,6 +197,21 @@ def test_the_first_unstable_offset_is_that_of_the_oldest_undecided_or_uncommitte
     assert [*seen, world.producers.first_unstable_offset] == [100, 100, 101, None]
 
 
+def test_behind_an_aborted_transaction_the_next_open_one_or_the_log_goes_on() -> None:
+    world = World()
+    world.write(0, attributes=TRANSACTIONAL, producer_id=8)
+    world.write(0, attributes=TRANSACTIONAL)
+    stable = []
+    for producer_id in (9, 8):
+        batch = header(-1, producer_id=producer_id, attributes=TRANSACTIONAL | CONTROL)
+        completed = world.producers.end_transaction(batch, world.offset, Marker(False, 5, NOW))
+        assert completed is not None
+        stable.append(world.producers.last_stable_offset_after(completed))
+        world.producers.forget_completed(completed)
+        world.offset += 1
+    assert stable == [100, 104]
+
+
 def test_an_aborted_transaction_is_told_with_its_span() -> None:
     world = World()
     world.write(0, 3, attributes=TRANSACTIONAL)
@@ -365,6 +380,13 @@ def test_a_torn_snapshot_is_refused(size: int) -> None:
     world.write(0)
     with pytest.raises(CorruptFileError):
         parse_snapshot(world.producers.snapshot()[:size])
+
+
+def test_a_snapshot_that_promises_more_entries_than_it_has_is_damaged_not_newer() -> None:
+    promising = (1).to_bytes(4, "big")
+    with pytest.raises(CorruptFileError) as raised:
+        parse_snapshot(b"\0\1" + crc32c(promising).to_bytes(4, "big") + promising)
+    assert not isinstance(raised.value, NewerFormatError)
 
 
 def test_a_newer_snapshot_is_told_from_a_damaged_one() -> None:

@@ -296,6 +296,18 @@ def test_who_does_not_fetch_for_too_long_is_to_leave(world: World) -> None:
     assert (partition.proposal.isr, partition.proposal.joining) == ((ME, ONE), -1)
 
 
+def test_the_same_epoch_told_again_gives_a_laggard_no_new_time(world: World) -> None:
+    partition = lead(world, isr=ALL)
+    append(world)
+    world.clock.advance(LAG_MS + 1)
+    fetch(world, ONE, 1)
+    assert partition.log is not None
+    partition.lead(LeaderState(1, ME, 0, ALL, 1, ALL), partition.log)
+    world.replicas.shrink_isrs(world.clock.now_ms())
+    assert partition.proposal is not None
+    assert partition.proposal.isr == (ME, ONE)
+
+
 def test_who_has_everything_stays_however_quiet_it_is(world: World) -> None:
     partition = lead(world)
     append(world)

@@ -102,6 +102,11 @@ def test_what_is_acquired_comes_in_portions_that_begin_with_batches_of_the_log()
     assert acquire(of, (0, 4), (5, 9), (10, 14), size=8) == [Acquired(0, 9, 1), Acquired(10, 14, 1)]
 
 
+def test_a_portion_may_be_as_large_as_the_batch_size() -> None:
+    of = new()
+    assert acquire(of, (0, 4), (5, 9), (10, 14), size=10) == [Acquired(0, 9, 1), Acquired(10, 14, 1)]
+
+
 def test_no_more_than_the_record_locks_are_in_flight() -> None:
     of = new(limits=LIMITS._replace(record_locks=10))
     assert acquire(of, (0, 3), (4, 7), (8, 11), (12, 15)) == [Acquired(0, 11, 1)]
@@ -125,6 +130,14 @@ def test_offsets_that_the_log_has_no_more_are_passed() -> None:
     done(of, 0, 9, RELEASE)
     assert acquire(of, (5, 9), (15, 19)) == [Acquired(5, 9, 2), Acquired(10, 19, 1)]
     assert of.start_offset == 5
+
+
+def test_a_gap_of_the_log_behind_all_in_flight_is_passed() -> None:
+    of = new()
+    acquire(of, (0, 4))
+    assert acquire(of, (8, 9)) == [Acquired(8, 9, 1)]
+    done(of, 0, 4, ACCEPT)
+    assert of.start_offset == 8
 
 
 def test_an_empty_partition_begins_where_the_log_does() -> None:

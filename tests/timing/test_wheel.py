@@ -39,6 +39,13 @@ def test_timer_that_is_due_already_comes_back_at_the_next_advance() -> None:
     assert payloads(wheel.advance(1_000)) == ["late"]
 
 
+def test_timer_that_was_given_back_as_due_is_out_of_the_wheel() -> None:
+    wheel: TimingWheel[str] = TimingWheel()
+    wheel.add(5, "x")
+    assert [timer.payload for timer in wheel.due(5)] == ["x"]
+    assert (wheel.size, list(wheel.due(1_000))) == (0, [])
+
+
 def test_cancelled_timer_never_comes_back() -> None:
     wheel: TimingWheel[str] = TimingWheel()
     timer = wheel.add(5_000, "x")

@@ -48,6 +48,11 @@ def test_states_have_the_numbers_and_words_of_kafka() -> None:
     }
 
 
+def test_a_transaction_that_is_fenced_is_aborted_for_a_client_of_the_first_protocol() -> None:
+    fenced = rules.fence(HELD._replace(client_version=2), 3_000)
+    assert (fenced.state, fenced.producer_epoch, fenced.client_version) == (State.PREPARE_ABORT, 4, 0)
+
+
 def test_transaction_is_written_as_kafka_writes_it() -> None:
     key, value = records.encode(TransactionRecord("pay", HELD))
     assert key == b"\0\0\0\3pay"

@@ -52,6 +52,23 @@ def test_single_fields_are_rewritten_in_place() -> None:
     assert header_of(bytes(data[3:]))[:3] == (5, len(GOLDEN) - 12, 6)
 
 
+def test_a_max_timestamp_alone_is_rewritten() -> None:
+    data = bytearray(GOLDEN)
+    batch.set_max_timestamp(data, 0, 5000, log_append_time=False)
+    header = header_of(bytes(data))
+    assert (header.max_timestamp, header.is_log_append_time) == (5000, False)
+
+
+@pytest.mark.parametrize("length", [-12, 0, 48])
+def test_a_batch_that_says_it_is_shorter_than_its_header_is_no_batch(length: int) -> None:
+    data = bytearray(GOLDEN)
+    data[8:12] = length.to_bytes(4, "big", signed=True)
+    with pytest.raises(RecordError, match="length"):
+        batch.check(memoryview(data), 0, len(data))
+    with pytest.raises(RecordError, match="length"):
+        list(batch.scan(memoryview(data)))
+
+
 def test_log_append_time_recomputes_the_checksum() -> None:
     data = bytearray(GOLDEN)
     batch.set_max_timestamp(data, 0, 5000, log_append_time=True)
