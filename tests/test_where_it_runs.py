@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -26,3 +32,9 @@ def test_an_old_interpreter_is_told_in_one_line() -> None:
         f"kbroker needs Python 3.11 or newer, and {sys.executable} is 3.9.18; uv brings one: uv python install 3.13\n"
     )
     assert (told.stderr, told.returncode) == (line, 2)
+
+
+@pytest.mark.parametrize("path", ["__init__.py", "__main__.py", "cli/__init__.py", "usage.py"])
+def test_what_an_old_interpreter_reads_first_is_in_words_that_it_knows(path: str) -> None:
+    """A file that it cannot read would be a traceback about that; Python 3.7 is the oldest that is told."""
+    ast.parse((ROOT / "kbroker" / path).read_text(), feature_version=(3, 7))

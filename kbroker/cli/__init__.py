@@ -18,8 +18,8 @@ from typing import NoReturn
 
 from kbroker.usage import why_not_here
 
-if why := why_not_here():
-    sys.stderr.write(f"{why}\n")
+if why_not_here():  # in words of Python 3.7: a walrus would be all that it tells of
+    sys.stderr.write(f"{why_not_here()}\n")
     sys.exit(2)
 
 from kbroker.cli._broker import discard_output, plain_start, run_broker, say
