@@ -274,10 +274,15 @@ class LogDirectory:
             lock.release()
 
     def identify(self, meta: MetaProperties) -> None:
-        """Write down whose directory this is, unless it says so already. Raises OSError."""
+        """Write down whose directory this is, unless it says so already. Raises: OSError, also if it maps no files."""
         if meta != self.meta:
             replace_file(self.disk, self.path, META_PROPERTIES, format_meta_properties(meta).encode())
             self.meta = meta
+        file = self.disk.open(f"{self.path}/{META_PROPERTIES}", "read")
+        try:
+            file.map()  # as indices are: a file system that cannot is told now, not at the first topic
+        finally:
+            file.close()
 
     def loaded(self, points: Mapping[tuple[str, int], int], *, was_clean: bool) -> None:
         """All its logs are there. points: what its recovery-point checkpoint says. was_clean: the last stop."""

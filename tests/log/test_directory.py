@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from kbroker.log.directory import DirectoryUnusableError
 from kbroker.sim.disk import SimDisk
 from tests.log.managers import append, create, start
 from tests.log.worlds import NOW, batch
@@ -32,3 +33,11 @@ def test_an_error_elsewhere_takes_no_directory_offline() -> None:
     manager = start(SimDisk())
     manager.disk_failed("/elsewhere/file", OSError(errno.EIO, "Input/output error"))
     assert manager.has_online_directory
+
+
+def test_a_directory_whose_file_system_maps_no_files_is_not_taken() -> None:
+    """Indices are mapped: it would go offline with the first topic."""
+    disk = SimDisk()
+    disk.fail("map", "/a/meta.properties", errno.ENODEV)
+    with pytest.raises(DirectoryUnusableError, match=r"^no log directory can be used: /a: goes offline: .*ENODEV"):
+        start(disk, "/a")
