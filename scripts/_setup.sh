@@ -14,7 +14,7 @@ fail() { say "$*"; exit 1; }
 
 find_python() {
   local candidate
-  for candidate in "${PYTHON:-}" python3 python3.13 python3.12 python3.11; do
+  for candidate in "${PYTHON:-}" python3 python3.15 python3.14 python3.13 python3.12 python3.11; do
     [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$candidate"; return; }
   done
   fail "kbroker needs Python 3.11 or newer; none found. Install one, or name it: PYTHON=/path/to/python3.12 $0"
