@@ -61,7 +61,7 @@ def commit_to_store(request: OffsetCommitRequest, call: Call) -> Result:
         codes.update(zip((place for place, _ in offsets), written, strict=True))
         call.broker.tell(Reply(call.ticket, _committed(request, codes)))
 
-    call.broker.store_plane.run(keep(request.group_id, offsets), done, failed)
+    call.broker.store_plane.start_procedure(keep(request.group_id, offsets), done, failed)
     return LATER
 
 
@@ -99,7 +99,7 @@ def fetch_from_store(request: OffsetFetchRequest, call: Call) -> Result:
     def answer(found: dict[Place, int], otherwise: ErrorCode) -> None:
         call.broker.tell(Reply(call.ticket, _fetched(request, found, otherwise)))
 
-    call.broker.store_plane.run(kept(request.group_id, known), done, failed)
+    call.broker.store_plane.start_procedure(kept(request.group_id, known), done, failed)
     return LATER
 
 

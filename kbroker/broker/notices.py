@@ -53,7 +53,7 @@ class Notices:
         self._is_stale = True
         if not self._is_reading:
             self._is_reading = True
-            self._steps.run(self._reading(now_ms), lambda _: self._end(), self._failed)
+            self._steps.start(self._reading(now_ms), lambda _: self._end(), self._failed)
         return True
 
     def _end(self) -> None:
@@ -82,7 +82,7 @@ class Notices:
         if old:
             for name in old:
                 del self._seen_at_ms[name]
-            self._steps.run(self._deleting(old), failed=_only_lost)
+            self._steps.start(self._deleting(old), failed=_only_lost)
         self._purge_in_time()
 
     def _deleting(self, names: Sequence[str]) -> Procedure[None]:

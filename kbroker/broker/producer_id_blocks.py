@@ -97,7 +97,7 @@ class ProducerIdBlocks:
             if not isinstance(error, SessionLostError):
                 raise error
 
-        self._steps.run(self._claiming(broker_id), done, failed)
+        self._steps.start(self._claiming(broker_id), done, failed)
 
     def _claiming(self, broker_id: int) -> Procedure[range]:
         while True:

@@ -83,7 +83,7 @@ class ShareGroups:
         """A group. Raises: KafkaError."""
         return rules(self.shard(group_id)).find(group_id, may_make=False)
 
-    def run(self, group_id: str, operation: Callable[[Any, GroupOperation], Any], now_ms: int) -> Any:
+    def operate(self, group_id: str, operation: Callable[[Any, GroupOperation], Any], now_ms: int) -> Any:
         """Do something with the rules of a group's shard. Raises: KafkaError."""
         shard = self.shard(group_id)
         under_way = shard.operation(now_ms)
@@ -184,7 +184,7 @@ class ShareGroups:
             else:
                 then(code, {}, now_ms)
 
-        epoch = self.run(group_id, lambda kind, it: kind.alter(it, group_id, starts, _Writing(written)), now_ms)
+        epoch = self.operate(group_id, lambda kind, it: kind.alter(it, group_id, starts, _Writing(written)), now_ms)
 
     def _note(
         self,
@@ -195,7 +195,7 @@ class ShareGroups:
     ) -> None:
         """Have the group's records say what share coordinators have done; then: is told the code."""
         try:
-            self.run(group_id, lambda kind, it: operation(kind, it, _Writing(then)), now_ms)
+            self.operate(group_id, lambda kind, it: operation(kind, it, _Writing(then)), now_ms)
         except KafkaError as error:  # another broker coordinates it now, and asks again
             log.info("share group %s: %s", group_id, error)
             then(error.code, now_ms)
@@ -253,7 +253,7 @@ class ShareGroups:
                 then(ErrorCode.NONE, codes, now_ms)
 
         if wanted:
-            self.run(group_id, lambda kind, it: kind.deleting(it, group, names, _Writing(written)), now_ms)
+            self.operate(group_id, lambda kind, it: kind.deleting(it, group, names, _Writing(written)), now_ms)
         else:
             then(ErrorCode.NONE, {}, now_ms)
 

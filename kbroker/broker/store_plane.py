@@ -205,11 +205,11 @@ class StorePlane:
         self, topic: str, done: Callable[[Counted], None], failed: Callable[[Exception], None]
     ) -> None:
         """How many partitions a topic has by its node in the store."""
-        self._steps.run(count_partitions(topic), done, failed)
+        self._steps.start(count_partitions(topic), done, failed)
 
     def find_hosts(self, done: Callable[[frozenset[str]], None], failed: Callable[[Exception], None]) -> None:
         """The hosts of all brokers that the store names."""
-        self._steps.run(registered_hosts(), done, failed)
+        self._steps.start(registered_hosts(), done, failed)
 
     def read_configs(self, entities: Sequence[tuple[str, str]]) -> Pending[dict[tuple[str, str], dict[str, str]]]:
         """What the store has for topics and groups."""
@@ -233,9 +233,11 @@ class StorePlane:
             return True
         return self._requester.ask(asker, self.cache.controller_id, IN_SYNC, request, token, version=version)
 
-    def run(self, procedure: Procedure[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
+    def start_procedure(
+        self, procedure: Procedure[T], done: Callable[[T], None], failed: Callable[[Exception], None]
+    ) -> None:
         """Have a procedure run on the metadata store. done: gets what it returns. failed: gets what it raises."""
-        self._steps.run(procedure, done, failed)
+        self._steps.start(procedure, done, failed)
 
     def keep(self, make: Callable[[Steps], ImageT]) -> ImageT:
         """Have an image of the metadata store, which is read in each session, and told of nodes that have changed."""
@@ -249,7 +251,7 @@ class StorePlane:
         done: Callable[[Mapping[str, Mapping[str, str]]], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        self._steps.run(topic_settings(topics), done, failed)
+        self._steps.start(topic_settings(topics), done, failed)
 
     # -- facts
 
@@ -287,7 +289,7 @@ class StorePlane:
         if fact.is_last:
             self.fatal = "no log directory is left"
         elif self._session != NO_SESSION:
-            self._steps.run(self._saying_that_a_directory_failed(), failed=_only_lost)
+            self._steps.start(self._saying_that_a_directory_failed(), failed=_only_lost)
 
     def _saying_that_a_directory_failed(self) -> Procedure[None]:
         path = f"{LOG_DIR_EVENTS}/log_dir_event_"
@@ -355,7 +357,7 @@ class StorePlane:
             elif not isinstance(error, SessionLostError):
                 raise error
 
-        self._steps.run(self._joining(), joined, failed)
+        self._steps.start(self._joining(), joined, failed)
 
     def _joining(self) -> Procedure[int]:
         """Everything a broker does in a new session. Returns: its epoch; -1 if it cannot be registered now."""
@@ -420,7 +422,7 @@ class StorePlane:
             else:
                 _only_lost(error)
 
-        self._steps.run(self._registering_addresses(), failed=failed)
+        self._steps.start(self._registering_addresses(), failed=failed)
 
     def _registering_addresses(self) -> Procedure[None]:
         yield [SetData(broker_path(self.broker_id), self._registration())]

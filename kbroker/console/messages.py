@@ -194,7 +194,7 @@ class Search:
         self.read_bytes = self.read_batches = 0
         self.is_late = False
 
-    def run(self, at: dict[Place, int], stops: dict[Place, int], most: int) -> list[Hit]:
+    def read(self, at: dict[Place, int], stops: dict[Place, int], most: int) -> list[Hit]:
         """Read from `at` up to `stops`; at most so many hits of each leader."""
         self.at.update(at)
         found: list[Hit] = []
@@ -369,7 +369,7 @@ def messages(
         following = {place: offset for place, offset in bottoms.items() if offset > starts[place]}
     else:
         first = _positions(topic, resume) or _first(cluster, start, at, places, starts, stops)
-        hits = search.run(first, stops, limit)
+        hits = search.read(first, stops, limit)
         following = _after(search.at, hits, limit, stops)
         hits = sorted(hits, key=lambda each: (each.record.timestamp, each.record.offset))[:limit]
     return {
@@ -409,7 +409,7 @@ def _newest(
     width = FIRST_WINDOW if search._filter.is_on else limit
     while tops and len(hits) < limit and not search.is_late:
         bottoms = {place: max(top - width, starts[place]) for place, top in tops.items()}
-        found = search.run(bottoms, tops, 1 << 30)
+        found = search.read(bottoms, tops, 1 << 30)
         if search.is_late:  # a window that was not read to its end has a gap: it is read again by the next page
             unread = {place for place, top in tops.items() if search.at.get(place, top) < top and top > starts[place]}
             hits += [each for each in found if (each.topic, each.partition) not in unread]
@@ -487,7 +487,7 @@ def message(
     place = (topic, partition)
     cluster.topic(topic)
     search = Search(cluster, Filter((), None), time.monotonic() + SECONDS)
-    found = search.run({place: offset}, {place: offset + 1}, 1)
+    found = search.read({place: offset}, {place: offset + 1}, 1)
     if not found:
         raise ConsoleError(f"there is no record at offset {offset} of {topic}-{partition}", 404)
     return {**shown(values, found[0], form, MOST_BYTES), "raw": _raw(found[0].record)}

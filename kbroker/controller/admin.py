@@ -238,7 +238,7 @@ class Admin:
                 log.error("an admin request failed", exc_info=error)
             self._tell(Touched([pending]))
 
-        self._steps.run(procedure, done, failed)
+        self._steps.start(procedure, done, failed)
         return pending
 
     def _epoch(self) -> ControllerEpoch:

@@ -189,7 +189,7 @@ class Controller:
                 return
             event = self._queue.popleft()
             self._is_working = True
-            self._steps.run(self._handle(event), self._done, lambda error, event=event: self._failed(event, error))  # type: ignore[misc]
+            self._steps.start(self._handle(event), self._done, lambda error, event=event: self._failed(event, error))  # type: ignore[misc]
 
     def _let_new_partitions_in(self) -> None:
         """Of topics with many some are made, behind what waits now; not before a broker has obeyed the last ones."""

@@ -448,7 +448,7 @@ class LogDirectory:
         text = self.changed_checkpoint(name, OFFSETS_OF[name](self.logs))
         if text is not None:
             self.writing[name] = False
-            self.run(Write(self, None, name, text))
+            self.submit(Write(self, None, name, text))
 
     def _look_at_checkpoint(self, name: str, now_ms: int) -> None:
         """The same, where partitions come or go; if there is nothing new to say, the next look is after a pause."""
@@ -489,7 +489,7 @@ class LogDirectory:
                 self._alarm.soon()
             return
         if job is not None:
-            self.run(Flush(self, partition, log, job, self.names))
+            self.submit(Flush(self, partition, log, job, self.names))
 
     def flush_if_wanted(self, partition: TopicPartition, log: Log) -> None:
         """An earlier life, or other settings, have left more than flush.messages unflushed."""
@@ -541,14 +541,14 @@ class LogDirectory:
         if truncated.sync is not None:
             log.cuts_under_way += 1
             starts_over = was_trusted or log_start_offset is not None
-            self.run(Truncate(self, partition, log, truncated.sync, self.names, starts_over))
+            self.submit(Truncate(self, partition, log, truncated.sync, self.names, starts_over))
 
-    def run(self, job: Job) -> None:
+    def submit(self, job: Job) -> None:
         """Have a job taken, with the next ones."""
         self._jobs.append(job)
         self._busy[self] = None
 
-    def run_later(self, job: Job, due_ms: int, now_ms: int) -> None:
+    def submit_later(self, job: Job, due_ms: int, now_ms: int) -> None:
         """Have a job taken when its time has come."""
         self._later.put(due_ms, job)
         self._alarm.by(due_ms, now_ms)
@@ -556,7 +556,7 @@ class LogDirectory:
     def delete_later(self, job: DeleteJob, now_ms: int) -> None:
         """Have files removed when their time has come."""
         names = self.names if job.folder is not None else 0
-        self.run_later(Delete(self, job, names), now_ms + job.delay_ms, now_ms)
+        self.submit_later(Delete(self, job, names), now_ms + job.delay_ms, now_ms)
 
     def take_jobs(self, now_ms: int) -> list[Job]:
         """What is to be run on the pool, in any order."""
@@ -581,9 +581,9 @@ class LogDirectory:
             return
         if lacks_descriptors(error):
             self.fail(error)
-            self.run_later(job, now_ms + DESCRIPTOR_RETRY_MS, now_ms)
+            self.submit_later(job, now_ms + DESCRIPTOR_RETRY_MS, now_ms)
         elif isinstance(job, Delete) and error.errno == errno.ENOTEMPTY:
-            self.run_later(job, now_ms + FOLDER_RETRY_MS, now_ms)  # a job that began before has left a file in it
+            self.submit_later(job, now_ms + FOLDER_RETRY_MS, now_ms)  # a job that began before has left a file in it
         elif isinstance(job, Delete) and error.errno not in (errno.EIO, errno.EROFS):
             self.notice(f"{job.job.folder or job.job.paths[0]}: cannot be removed: {reason_of(error)}")
         else:  # of what could not be removed, the next start finds what stayed behind
@@ -622,7 +622,7 @@ class LogDirectory:
     def wake(self, now_ms: int) -> None:
         """Jobs whose time has come are to be taken."""
         for job in self._later.take(now_ms):
-            self.run(job)
+            self.submit(job)
 
     def due(self, now_ms: int) -> None:
         """Try again what lacked descriptors; look at checkpoints whose pause is over."""

@@ -151,7 +151,7 @@ class FutureLogs:
             log = target.create(name, source.config, wall_ms)
         log.cleaned_to = source.cleaned_to  # what is copied is as clean; of a compaction meanwhile it may miss a part
         if topic_id is not None:
-            target.run(Write(target, log, PARTITION_METADATA, format_partition_metadata(topic_id)))
+            target.submit(Write(target, log, PARTITION_METADATA, format_partition_metadata(topic_id)))
             log.id_checksum = source.id_checksum
         target.futures[partition] = log
         return log

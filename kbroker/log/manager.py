@@ -244,7 +244,7 @@ class LogManager:
                 return found
             path = f"{log.folder.path}/{PARTITION_METADATA}"
             directory.notice(f"{path}: is not as the last clean stop left it: written again")
-            directory.run(Write(directory, log, PARTITION_METADATA, format_partition_metadata(expected)))
+            directory.submit(Write(directory, log, PARTITION_METADATA, format_partition_metadata(expected)))
         log.id_checksum = checksum
         return expected
 
@@ -298,7 +298,7 @@ class LogManager:
             self._directory_of[partition] = directory
             directory.outdated()
             if topic_id is not None and any(topic_id):
-                directory.run(Write(directory, log, PARTITION_METADATA, format_partition_metadata(topic_id)))
+                directory.submit(Write(directory, log, PARTITION_METADATA, format_partition_metadata(topic_id)))
                 log.id_checksum = crc32c(topic_id)
             return log
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory is online for {partition}")

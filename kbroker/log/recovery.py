@@ -98,7 +98,7 @@ def open_log(
         clean, recovery_point = False, segments[-1].base_offset
     if segments and not clean:
         recovery = _Recovery(config, segments, epochs, producers, snapshots, notices, cleaned_to)
-        recovery.run(recovery_point, log_start_offset, wall_ms, progress)
+        recovery.recover(recovery_point, log_start_offset, wall_ms, progress)
         log_end_offset = segments[-1].end()[0]
     mended |= _mend_aborted(segments, notices, None if sealed is None else sealed.aborted, unread)
     notices.extend(_lost(path, max(log_end_offset, 0), log_start_offset, recovery_point))
@@ -432,7 +432,7 @@ class _Recovery:
         self._epoch = -1  # of the last batch
         self._trusted = 0
 
-    def run(
+    def recover(
         self,
         recovery_point: int,
         log_start_offset: int,

@@ -121,7 +121,7 @@ class FeatureNode:
         """A watch has fired; whether it was this one's."""
         if change.path != FEATURES:
             return False
-        self._steps.run(self._read(), failed=_only_lost)
+        self._steps.start(self._read(), failed=_only_lost)
         return True
 
     def _read(self) -> Procedure[None]:

@@ -111,7 +111,7 @@ class Steps:
         """Whether a procedure waits for an answer."""
         return self._running > 0
 
-    def run(
+    def start(
         self,
         procedure: Procedure[T],
         done: Callable[[T], None] | None = None,

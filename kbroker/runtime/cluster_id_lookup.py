@@ -60,7 +60,7 @@ class ClusterIdLookup:
         if isinstance(event, SessionStarted):
             self.session = self._steps.session = event.session
             if not self.is_over:
-                self._steps.run(self._ask(), failed=self._failed)
+                self._steps.start(self._ask(), failed=self._failed)
         elif isinstance(event, SessionExpired):
             self.session = NO_SESSION
         elif isinstance(event, StoreAnswer):

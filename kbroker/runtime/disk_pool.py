@@ -36,7 +36,7 @@ class DiskPool:
         self._under_way = 0  # jobs whose end the loop has not been told
         self._is_closed = False
 
-    def run(self, job: _Job, done: _Done) -> None:
+    def submit(self, job: _Job, done: _Done) -> None:
         """Run `job` on a thread, then `done` with its error, or None, on the loop. Nothing happens after `close`.
 
         Where the system has no thread for it, and there is none yet, the job is not run, and that is its error.

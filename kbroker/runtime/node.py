@@ -657,7 +657,7 @@ class Node:
                 if not self._is_ending:
                     deliver(fact)
 
-            self._name_pool.run(job.run, lambda error: tell_of_end(Errand(job, owner), error, tell))
+            self._name_pool.submit(job.run, lambda error: tell_of_end(Errand(job, owner), error, tell))
 
         listener = broker.auth_helper.control_listener = self.listeners.control_plane or ""
         if broker.auth_helper.authorizer is None:
@@ -752,7 +752,10 @@ class Node:
         loop = self._loop
         try:
             store = self._host.open_store(
-                self._store_path, self._post, lambda again: loop.call_later(STORE_RETRY_S, again), self._store_pool.run
+                self._store_path,
+                self._post,
+                lambda again: loop.call_later(STORE_RETRY_S, again),
+                self._store_pool.submit,
             )
         except DamagedError as error:
             raise StartupError(f"{error}; kbroker metadata rebuild {' '.join(self.paths)} rebuilds it") from None

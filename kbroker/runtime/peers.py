@@ -195,7 +195,7 @@ class SocketLink:
                 self._addresses.extend(self._peers.to_try(addresses))
                 self._connect()
 
-        self._peers.pool.run(look_up, looked_up)
+        self._peers.pool.submit(look_up, looked_up)
 
     def _connect(self) -> None:
         """Try the next address: a name may have several, of which a broker listens on some."""

@@ -317,7 +317,7 @@ class Server:
             self._running -= 1
             tell_of_end(job, error, tell)
 
-        self._pool.run(job.run, done)
+        self._pool.submit(job.run, done)
 
     # -- accepting
 
@@ -586,4 +586,4 @@ class Server:
         def read() -> None:
             file.read(region.position, size)
 
-        self._pool.run(read, lambda error: ready())  # an error shows again, to its owner, when it is sent
+        self._pool.submit(read, lambda error: ready())  # an error shows again, to its owner, when it is sent

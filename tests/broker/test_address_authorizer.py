@@ -154,7 +154,7 @@ def test_a_registration_that_makes_no_sense_hides_no_other(name: str, content: b
     events: list[StoreEvent] = []
     hosts: list[frozenset[str]] = []
     steps = Steps(ensemble.connect(events.append))
-    steps.run(registered_hosts(), hosts.append)
+    steps.start(registered_hosts(), hosts.append)
     while events:
         event = events.pop(0)
         if isinstance(event, StoreAnswer):

@@ -412,7 +412,12 @@ def test_what_cannot_be_moved_is_looked_at_once_however_many_they_are(cluster: C
     epoch = cluster.controller.plane.controller.epoch
     assert epoch is not None
     node = cluster.controller
-    node.turn(node.plane.run, reassignment._forget_requests(epoch, Refused([("t", 0)])), lambda _: None, pytest.fail)
+    node.turn(
+        node.plane.start_procedure,
+        reassignment._forget_requests(epoch, Refused([("t", 0)])),
+        lambda _: None,
+        pytest.fail,
+    )
     cluster.settle()
     assert looks == 1
 

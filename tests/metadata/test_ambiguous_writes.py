@@ -56,7 +56,7 @@ class Bench:
                 self.jobs.popleft()()
 
     def run(self, *operations: Operation) -> None:
-        self.steps.run(step(operations), self.results.append, self.results.append)
+        self.steps.start(step(operations), self.results.append, self.results.append)
 
     def others(self, *operations: Operation) -> list[Outcome]:
         return [self.ensemble.tree.apply(operation, 99) for operation in operations]

@@ -59,7 +59,7 @@ class Bench:
         return played
 
     def run(self, procedure: Procedure[object]) -> None:
-        self.steps.run(procedure, self.results.append, self.results.append)
+        self.steps.start(procedure, self.results.append, self.results.append)
 
     def turn(self) -> int:
         """Hand over what is there. Returns: how many answers."""
@@ -202,7 +202,7 @@ def test_an_error_goes_up_where_nobody_takes_it() -> None:
         raise RuntimeError("wrong")
 
     bench = Bench()
-    bench.steps.run(wrong())
+    bench.steps.start(wrong())
     with pytest.raises(RuntimeError):
         bench.turn()
 

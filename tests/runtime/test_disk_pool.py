@@ -21,8 +21,8 @@ def test_the_outcome_of_a_job_comes_back_on_the_loop() -> None:
     def fail() -> None:
         raise failure
 
-    pool.run(lambda: None, lambda error: outcomes.append((error, threading.current_thread())))
-    pool.run(fail, lambda error: outcomes.append((error, threading.current_thread())))
+    pool.submit(lambda: None, lambda error: outcomes.append((error, threading.current_thread())))
+    pool.submit(fail, lambda error: outcomes.append((error, threading.current_thread())))
     loop.run_until(lambda: len(outcomes) == 2)
     pool.close()
     loop.close()
@@ -38,8 +38,8 @@ def test_what_was_not_begun_when_the_pool_closes_is_dropped_without_a_word(caplo
         begun.set()
         go_on.wait()
 
-    pool.run(wait, lambda error: None)
-    pool.run(lambda: None, lambda error: None)
+    pool.submit(wait, lambda error: None)
+    pool.submit(lambda: None, lambda error: None)
     begun.wait()
     threading.Timer(0.05, go_on.set).start()
     pool.close()
@@ -54,7 +54,7 @@ def test_a_job_at_the_end_of_another_needs_no_second_thread() -> None:
 
     def run_again(error: BaseException | None) -> None:
         if len(ran_on) < 5:
-            pool.run(lambda: ran_on.append(threading.current_thread().name), run_again)
+            pool.submit(lambda: ran_on.append(threading.current_thread().name), run_again)
 
     run_again(None)
     loop.run_until(lambda: len(ran_on) == 5)
@@ -73,7 +73,7 @@ def test_jobs_run_beside_each_other_on_so_many_threads() -> None:
         both.wait()
 
     for _ in range(6):
-        pool.run(meet, ends.append)
+        pool.submit(meet, ends.append)
     loop.run_until(lambda: len(ends) == 6)
     pool.close()
     loop.close()
@@ -91,7 +91,7 @@ def test_a_thread_that_waits_keeps_nothing_of_its_last_job() -> None:
     large = Large()
     # The thread lets go of it after the loop has heard of the end, perhaps when the loop waits already: wake it then.
     gone = weakref.ref(large, lambda _: loop.call_from_thread(lambda: None))
-    pool.run(large.work, lambda error: ends.append(str(error)))
+    pool.submit(large.work, lambda error: ends.append(str(error)))
     del large
     loop.run_until(lambda: ends)
     loop.run_until(lambda: gone() is None)
@@ -104,9 +104,9 @@ def test_a_closed_pool_runs_nothing_and_leaves_no_thread() -> None:
     loop = Loop()
     pool = DiskPool(loop)
     there, ends = set(threading.enumerate()), list[object]()
-    pool.run(lambda: None, ends.append)
+    pool.submit(lambda: None, ends.append)
     pool.close()
-    pool.run(lambda: ends.append("late"), ends.append)
+    pool.submit(lambda: ends.append("late"), ends.append)
     loop.run_until(lambda: ends)
     loop.close()
     assert (ends, set(threading.enumerate()) - there) == ([None], set())
@@ -119,10 +119,10 @@ def test_a_job_for_which_no_thread_can_be_started_ends_with_that_error(monkeypat
     failure = RuntimeError("can't start new thread")
     with monkeypatch.context() as without_threads:
         without_threads.setattr(threading.Thread, "start", Mock(side_effect=failure))
-        pool.run(lambda: ran.append(1), ends.append)
+        pool.submit(lambda: ran.append(1), ends.append)
     assert ends == []  # never before `run` has returned
     loop.run_until(lambda: bool(ends))
-    pool.run(lambda: ran.append(2), ends.append)
+    pool.submit(lambda: ran.append(2), ends.append)
     loop.run_until(lambda: len(ends) == 2)
     pool.close()
     loop.close()
@@ -135,9 +135,9 @@ def test_a_job_waits_for_the_threads_that_there_are_where_no_more_can_be_started
     loop = Loop()
     pool = DiskPool(loop, threads=2)
     go_on, ends = threading.Event(), list[object]()
-    pool.run(go_on.wait, ends.append)
+    pool.submit(go_on.wait, ends.append)
     monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
-    pool.run(lambda: None, ends.append)
+    pool.submit(lambda: None, ends.append)
     go_on.set()
     loop.run_until(lambda: len(ends) == 2)
     pool.close()

@@ -77,7 +77,7 @@ def serving(folder: Path, loop: Loop, clock: Clock | None = None, **settings: st
 def flush(node: Node, loop: Loop) -> list[object]:
     """How one more piece of work for the disk ended: [None], or ["waits"] if it has not for long."""
     ended: list[object] = []
-    node._pool.run(lambda: None, ended.append)
+    node._pool.submit(lambda: None, ended.append)
     given_up = loop.timer(lambda: ended.append("waits"))
     given_up.set(PATIENCE_S)
     loop.run_until(lambda: ended)
@@ -102,7 +102,7 @@ def test_more_compactions_than_at_the_start_keep_no_work_from_the_disk(tmp_path:
     node.broker.plane.notices.set_broker(own={"log.cleaner.threads": str(at_once)})
     node.core.step(BrokerConfigChanged(), node._host.clock.now_ms())
     for _ in range(at_once):
-        node._pool.run(goes_on.wait, lambda _: None)  # type: ignore[arg-type]
+        node._pool.submit(goes_on.wait, lambda _: None)  # type: ignore[arg-type]
     flushed = flush(node, loop)
     goes_on.set()
     node.stop()

@@ -338,7 +338,7 @@ class Cleaner:
         if rate > 0:
             self._busy_until_ms = max(now_ms, self._busy_until_ms) + int(cleaning.newly_moved_bytes * 1000 / rate)
         cleaning.is_waiting = True
-        cleaning.directory.run_later(CleanPiece(cleaning, work), self._busy_until_ms, now_ms)
+        cleaning.directory.submit_later(CleanPiece(cleaning, work), self._busy_until_ms, now_ms)
 
     def finished(self, piece: CleanPiece, error: OSError | None, now_ms: int) -> None:
         """A piece has come back. error: what the disk said; the caller takes the directory offline.

@@ -70,7 +70,7 @@ def dry_run(
     survey = _Survey(disk, folder)
     total = sum(folder.sizes.values())
     yield Progress(0, total * 2)
-    for done in survey.run():
+    for done in survey.scan():
         yield Progress(done, total * 2)
     sources = survey.sources()
     plan = Plan(
@@ -161,7 +161,7 @@ class _Survey:
         self._open: dict[int, int] = {}  # producer id -> first offset of its open transaction
         self._records = dict.fromkeys(folder.sizes, 0)
 
-    def run(self) -> Iterator[int]:
+    def scan(self) -> Iterator[int]:
         """Look at the header of every batch; yields bytes done. Raises UncleanableError, OSError."""
         done = said = 0
         active = max(self._folder.sizes)

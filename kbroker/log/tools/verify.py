@@ -81,7 +81,7 @@ def verify(disk: Disk, paths: Sequence[str], *, deep: bool = True) -> Iterator[F
                 yield item
     for path in partitions:
         check = PartitionCheck(disk, path, is_clean=False, deep=deep, log_start_offset=_start_of(disk, path))
-        for item in check.run():
+        for item in check.verify():
             if isinstance(item, Progress):
                 done += item.bytes_done
                 yield Progress(done, total)
@@ -223,7 +223,7 @@ class _Directory:
         is_live = folder.state == "live"
         start = checkpoints.get(LOG_START_OFFSETS, {}).get(partition, 0) if is_live else 0
         check = PartitionCheck(self._disk, path, is_clean=self._clean, deep=self._deep, log_start_offset=start)
-        yield from check.run()
+        yield from check.verify()
         yield from self._verify_topic_id(name)
         if is_live:
             checks[partition] = check

@@ -104,7 +104,7 @@ class PartitionCheck:
         self._producers: dict[int, _Last] = {}
         self._open: dict[int, int] = {}  # first offset of each producer's open transaction
 
-    def run(self) -> Iterator[Finding | Progress]:
+    def verify(self) -> Iterator[Finding | Progress]:
         """Look at every file. Raises nothing."""
         try:
             entries = sorted(self._disk.list(self._path))
