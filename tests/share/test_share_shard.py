@@ -106,7 +106,10 @@ class World:
         return self._run(self.coordinator.read(PLACE, said, object(), self.now_ms))
 
     def summarize(self) -> Any:
-        return self._run(self.coordinator.summarize(PLACE, object(), self.now_ms))
+        return self.summarize_of(PLACE)
+
+    def summarize_of(self, place: Place) -> Any:
+        return self._run(self.coordinator.summarize(place, object(), self.now_ms))
 
     def write(
         self,
@@ -191,6 +194,15 @@ def test_a_partition_that_does_not_exist_is_not_begun() -> None:
     world = World()
     assert world.begin(place=PLACE._replace(partition=3)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert world.begin(place=PLACE._replace(topic_id=b"u" * 16)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_what_no_broker_asks_is_refused_in_words() -> None:
+    world = World()
+    refused = [world.begin(state_epoch=-1), world.summarize_of(PLACE._replace(partition=-1))]
+    assert [(each.error_code, each.error_message) for each in refused] == [
+        (ErrorCode.INVALID_REQUEST, "The state epoch cannot be a negative number."),
+        (ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number."),
+    ]
 
 
 def test_the_start_offset_never_goes_back() -> None:
