@@ -172,7 +172,7 @@ class ShareGroups:
         then: Callable[[ErrorCode, Results, int], None],
         now_ms: int,
     ) -> None:
-        """Begin with share-partitions elsewhere. then: as for `begin`.
+        """Begin with share-partitions elsewhere. then: as for `initialize_state`.
 
         starts: the name of a topic, and offsets by partition, by topic id. Raises: KafkaError.
         """

@@ -1,6 +1,6 @@
 """A classic group: its state, its members, its generation, and the moves between states that are legal.
 
-Owned by one shard (shard.py). What is stored of it (`take`) changes by replay alone; who has joined a rebalance, and
+Owned by one shard (shard.py). What is stored of it (`replay`) changes by replay alone; who has joined a rebalance, and
 who waits, changes by the rules of membership.py, and is forgotten with the shard. It keeps itself consistent and
 decides what follows from its members alone: which protocol wins, who leads, whether all have joined. It knows no
 time but `wall_ms`, sends nothing and stores nothing.

@@ -1,7 +1,7 @@
 """What a read needs first of a segment that was not read lately, or whose index is damaged: jobs for the pool.
 
 A reader that must not wait for the disk gets NotReadyError, which names a job; after the job the segment is told of
-its end (`take`), and the reader asks again. A job opens files of its own, and touches no segment.
+its end (`finish_job`), and the reader asks again. A job opens files of its own, and touches no segment.
 """
 
 from __future__ import annotations

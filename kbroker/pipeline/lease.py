@@ -33,7 +33,7 @@ _HELD: set[str] = set()
 
 
 class Lease:
-    """What makes a job the only one; as a context it ends with the job. It is had from `take` on."""
+    """What makes a job the only one; as a context it ends with the job. It is had from `acquire` on."""
 
     def __init__(self, store: Storage) -> None:
         self._store, self._token = store, uuid.uuid4().hex

@@ -85,7 +85,7 @@ def unparsed(path: str, error: CorruptFileError) -> Finding:
 
 
 class PartitionCheck:
-    """The check of one partition's folder: `run`, then the offsets are known.
+    """The check of one partition's folder: `verify`, then the offsets are known.
 
     is_known: whether the log could be read to its end. log_start_offset, log_end_offset: as far as it could.
     """
