@@ -1,6 +1,6 @@
 """Fetch sessions: the broker remembers what a client fetches, so that each exchange names only what changed (KIP-227).
 
-Called by `fetch.py`, once when a fetch begins (`open_session`) and once when its response is made (`FetchSession.news`).
+Called by `fetch.py`, once when a fetch begins (`open_session`) and once for its response (`FetchSession.news`).
 Owns the sessions of all clients and the rule of who loses theirs when there are too many. It reads no log.
 
 A session costs memory for as long as its client is quiet, so there are at most `max.incremental.fetch.session.cache.
