@@ -202,7 +202,7 @@ class OffsetIndex(_Index):
             return self.base_offset, 0
         if offset >= self.last_offset:
             return self.entry(self.count - 1)
-        slot = self._slot(offset)
+        slot = self.slot(offset)
         return self.entry(slot) if slot >= 0 else (self.base_offset, 0)
 
     def position_above(self, position: int) -> int | None:
@@ -218,7 +218,7 @@ class OffsetIndex(_Index):
 
     def keep_below(self, offset: int) -> None:
         """Forget the entries at or after `offset`."""
-        self.keep(self._slot(offset - 1) + 1)
+        self.keep(self.slot(offset - 1) + 1)
         self.last_offset = self.entry(self.count - 1)[0] if self.count else self.base_offset
 
     def clear(self) -> None:
@@ -226,7 +226,7 @@ class OffsetIndex(_Index):
         self.keep(0)
         self.last_offset = self.base_offset
 
-    def _slot(self, offset: int) -> int:
+    def slot(self, offset: int) -> int:
         """The last entry at or before `offset`; -1 if there is none."""
         relative = offset - self.base_offset
         if offset >= self.last_offset:

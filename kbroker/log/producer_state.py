@@ -41,10 +41,12 @@ from protocol.namedtuple import NamedTuple
 from protocol.records import crc32c
 from protocol.records.batch import (
     ATTRIBUTES,
+    BASE_OFFSET,
     BASE_SEQUENCE,
     CONTROL,
     LARGEST_SEQUENCE,
     LAST_DELTA,
+    MAX_TIMESTAMP,
     PRODUCER_EPOCH,
     PRODUCER_ID,
     TRANSACTIONAL,
@@ -348,6 +350,28 @@ class Producers:
         if first_offset == NONE:
             return None
         return CompletedTransaction(producer_id, first_offset, base_offset, not marker.is_commit)
+
+    def recall(self, header: HeaderTuple) -> bool:
+        """Remember a batch that the log has, if it came just before the oldest known of its producer.
+
+        Returns: whether there may be one more to remember before it.
+        """
+        entry = self._entries.get(header[PRODUCER_ID])
+        batches = [] if entry is None else entry.batches
+        if entry is None or not batches or header[PRODUCER_EPOCH] != entry.epoch or header[ATTRIBUTES] & CONTROL:
+            return False
+        oldest, base_sequence, delta = batches[0], header[BASE_SEQUENCE], header[LAST_DELTA]
+        last_offset, last_sequence = header[BASE_OFFSET] + delta, (base_sequence + delta) & LARGEST_SEQUENCE
+        if last_offset < oldest.last_offset and base_sequence >= 0 and len(batches) < BATCHES_KEPT:
+            if (oldest.last_sequence - oldest.offset_delta - last_sequence) & LARGEST_SEQUENCE != 1:
+                return False  # what came between is gone
+            batches.insert(0, BatchSpan(last_sequence, last_offset, delta, header[MAX_TIMESTAMP]))
+        return base_sequence > 0 and len(batches) < BATCHES_KEPT
+
+    @property
+    def last_offset(self) -> int:
+        """Of all that they have written, as far as that is known; -1 if there are none."""
+        return max((entry.last_offset for entry in self._entries.values()), default=NONE)
 
     def _begin(self, producer_id: int) -> ProducerEntry:
         """Remember one more producer."""

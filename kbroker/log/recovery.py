@@ -372,6 +372,8 @@ def _load_producers(
     expiration_ms = segments[0].config.producer_id_expiration_ms
     lines = snapshots.load_latest(producers, log_start_offset, wall_ms, expiration_ms)
     replay_producers(segments, producers, log_end_offset)
+    for segment in segments:
+        segment.close()
     return lines
 
 

@@ -6,10 +6,13 @@ Called by the log and by recovery. Reads batches' headers, and of markers the re
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import islice, takewhile
 from operator import attrgetter
 
 from kbroker.log.append import marker_of
 from kbroker.log.producer_state import CompletedTransaction, Producers
+from kbroker.log.scan import headers
 from kbroker.log.segment import Segment
 from protocol.records.batch import (
     ATTRIBUTES,
@@ -23,11 +26,14 @@ from protocol.records.batch import (
     size_of,
 )
 
+STRETCHES = 10  # of the log, from one entry of its index to the next: five large batches of two producers
 _base_offset = attrgetter("base_offset")
 
 
 def replay_producers(segments: list[Segment], producers: Producers, end_offset: int) -> None:
-    """Bring the producers from their own end up to end_offset, from the batches' headers."""
+    """Bring the producers, which a snapshot brought, from their own end up to end_offset, from the batches' headers."""
+    if len(producers):
+        _recall(segments, producers)
     if producers.end_offset >= end_offset:
         return
     first = bisect_right(segments, producers.end_offset, key=_base_offset) - 1
@@ -42,6 +48,31 @@ def replay_producers(segments: list[Segment], producers: Producers, end_offset: 
                 break
             replay_batch(segment, producers, position, header)
     producers.end_offset = max(producers.end_offset, end_offset)
+
+
+def _recall(segments: list[Segment], producers: Producers) -> None:
+    """Have producers know their last five batches again, where those are near the end of what they wrote.
+
+    Unlike Kafka: in its snapshots there is only the last one. Who sends those before it again is told that they are out
+    of order, and Apache's client then writes them a second time, in another epoch.
+    """
+    lacking: set[int] = set()
+    for stretch in islice(_stretches(segments, producers.last_offset), STRETCHES):
+        for header in reversed(stretch):
+            (lacking.add if producers.recall(header) else lacking.discard)(header[PRODUCER_ID])
+        if not lacking:
+            break
+
+
+def _stretches(segments: list[Segment], last_offset: int) -> Iterator[list[HeaderTuple]]:
+    """Headers of the batches up to one, from one entry of an index to the next at a time, the last ones first."""
+    for segment in reversed(segments[: bisect_right(segments, last_offset, key=_base_offset)]):
+        offsets, end = segment.offsets, segment.size
+        for slot in range(offsets.slot(last_offset), -2, -1):
+            start = offsets.entry(slot)[1] if slot >= 0 else 0
+            batches = (header for _, header in headers(segment.file, start, end))
+            yield list(takewhile(lambda header: header[BASE_OFFSET] <= last_offset, batches))
+            end = start
 
 
 def replay_batch(

@@ -4,6 +4,8 @@ Owns the list of files and when one is written, read or removed; the format is `
 roll, named by the new segment's base offset, so that a segment can be recovered from the snapshot at its start; and one
 at a clean stop, at the end of the log. Kept as long as the segment that starts there.
 
+Of a producer's batches it has the last one alone; those before it are found in the log again (`replay.py`).
+
 Source: KIP-98; Kafka documentation, implementation, "Log".
 """
 

@@ -14,6 +14,7 @@ from kbroker.log.recovery import RecoveryProgress, open_log
 from kbroker.log.times import Found
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
+from protocol.errors import KafkaError
 from protocol.records import Record, legacy
 from tests.log.worlds import (
     FOLDER,
@@ -87,6 +88,41 @@ def test_after_a_clean_stop_a_duplicate_is_still_known() -> None:
     disk = new_disk()
     filled(disk)
     assert open_at(disk, SMALL).append_as_leader(batch(producer=(9, 0, 17)), 6, NOW).first_offset == 17
+
+
+@pytest.mark.parametrize("config", [LogConfig(), SMALL], ids=["in one segment", "in several"])
+@pytest.mark.parametrize("size", [10, 9000], ids=["small", "large"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_after_any_stop_the_last_five_batches_are_known_again(config: LogConfig, size: int, clean: bool) -> None:
+    """In a snapshot there is only the last one, and Apache's client would write the others a second time."""
+    disk = new_disk()
+    config = config._replace(segment_bytes=max(config.segment_bytes, 2 * size + 100))
+    log = open_at(disk, config)
+    for i in range(12):
+        log.append_as_leader(batch(producer=(8, 0, 2 * i), count=2, size=size), 0, NOW)
+        log.append_as_leader(batch(producer=(9, 0, i), size=size), 0, NOW)
+    if clean:
+        log.close()
+    disk.restart(power_loss=False)
+    log = open_at(disk, config, clean=clean, recovery_point=0 if clean else log.active.base_offset)
+    for i in range(7, 12):
+        assert log.append_as_leader(batch(producer=(9, 0, i), size=size), 1, NOW).first_offset == 3 * i + 2
+        assert log.append_as_leader(batch(producer=(8, 0, 2 * i), count=2, size=size), 1, NOW).first_offset == 3 * i
+    with pytest.raises(KafkaError, match="sent sequence 6, last was 11"):
+        log.append_as_leader(batch(producer=(9, 0, 6), size=size), 1, NOW)
+    assert log.log_end_offset == 36
+
+
+def test_what_a_producer_wrote_in_another_epoch_or_before_a_gap_is_not_known_again() -> None:
+    disk = new_disk()
+    log = open_at(disk)
+    for epoch, sequence in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        log.append_as_leader(batch(producer=(9, epoch, sequence)), 0, NOW)
+    for sequence in (0, 7, 8):
+        log.append_as_follower(batch(base_offset=log.log_end_offset, producer=(8, 0, sequence)), NOW)
+    log.close()
+    again = open_at(disk).producers
+    assert {each: [span.last_sequence for span in it.batches] for each, it in again.items()} == {9: [0, 1], 8: [7, 8]}
 
 
 def test_after_a_clean_stop_only_the_end_is_read() -> None:

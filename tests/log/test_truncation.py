@@ -14,7 +14,7 @@ from kbroker.log.manager import LogManager
 from kbroker.sim.disk import SimDisk
 from protocol.errors import ErrorCode
 from tests.log.managers import TOPIC_ID, append, names, run_jobs, start, told
-from tests.log.worlds import NOW, all_offsets, batch, refused
+from tests.log.worlds import NOW, all_offsets, batch, new_disk, open_at, refused
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=0)
 RETRY_MS = 1_000
@@ -118,6 +118,15 @@ def test_a_log_is_emptied_without_descriptors(path: str, times: int) -> None:
         place.go_on(attempt * RETRY_MS)
     append(place.manager, "t")
     assert (place.is_done, place.log.log_start_offset, place.log.log_end_offset) == (True, 50, 51)
+
+
+def test_of_what_a_cut_leaves_the_last_five_batches_are_known_again() -> None:
+    log = open_at(new_disk(), LogConfig(segment_bytes=10 * len(batch())))
+    for sequence in range(12):
+        log.append_as_leader(batch(producer=(9, 0, sequence)), 0, NOW)
+    log.truncate_to(10, NOW)
+    for sequence in range(5, 10):
+        assert log.append_as_leader(batch(producer=(9, 0, sequence)), 1, NOW).first_offset == sequence
 
 
 def test_nothing_is_told_before_the_cut_is_durable() -> None:
