@@ -32,7 +32,7 @@ from protocol.messages.quorum import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kbroker.sim.net import Net
     from kbroker.sim.world import World
@@ -240,6 +240,12 @@ class Controllers(Quorum):
             answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, should_shut_down=False))
             return
         self.heard_ms[request.broker_id] = self.world.now_ms
+        lost = [each for each in known.log_dirs if each in request.offline_log_dirs]
+        if lost:
+            left = [each for each in known.log_dirs if each not in lost]
+            change = self._change(known, log_dirs=left), CHANGE_VERSION
+            node.append([change, *self.loses(known.broker_id, lost)])
+            known = self.state.brokers[known.broker_id]
         is_caught_up = request.current_metadata_offset >= known.broker_epoch
         records: list[tuple[Message, int]] = []
         should_shut_down = False
@@ -274,19 +280,24 @@ class Controllers(Quorum):
 
     @staticmethod
     def _change(
-        known: RegisterBrokerRecord, *, fenced: int = 0, in_controlled_shutdown: int = 0
+        known: RegisterBrokerRecord, *, fenced: int = 0, in_controlled_shutdown: int = 0, log_dirs: Sequence[bytes] = ()
     ) -> BrokerRegistrationChangeRecord:
         return BrokerRegistrationChangeRecord(
             broker_id=known.broker_id,
             broker_epoch=known.broker_epoch,
             fenced=fenced,
             in_controlled_shutdown=in_controlled_shutdown,
+            log_dirs=list(log_dirs),
         )
 
     # -- what it means for partitions
 
     def leaves(self, broker_id: int) -> list[tuple[Message, int]]:
         """A broker is fenced."""
+        return []
+
+    def loses(self, broker_id: int, directories: Sequence[bytes]) -> list[tuple[Message, int]]:
+        """Log directories of a broker have failed."""
         return []
 
     def hands_over(self, broker_id: int) -> list[tuple[Message, int]]:

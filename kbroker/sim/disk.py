@@ -314,6 +314,12 @@ class SimDisk:
             _refuse(errno.ENOTEMPTY, new)
         self._change(link=(new_folder, new_name, node), unlink=(old_folder, old_name, node))
 
+    def clear(self, path: str) -> None:
+        """Another disk, on which there is nothing, is in the place of the one that was there."""
+        gone, (above, name) = self._folder(path), self._parent(path)
+        self._changes = [each for each in self._changes if each.link is None or each.link[2] is not gone]
+        above.names[name] = above.durable[name] = _Folder(self._kind)
+
     def set_modified(self, path: str, modified_ms: int) -> None:
         """At once, and durable."""
         self._enter("set_modified", path, changes=True)

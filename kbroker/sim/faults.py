@@ -52,7 +52,8 @@ class Faults:
         self._clients = clients
         self._rng = world.rng("faults")
         self._doubtful: set[str] = set()  # machines that failed to sync: it is unknown what is on their disks
-        self._dead: set[str] = set()  # machines of which a disk answers nothing any more, until it is mended
+        self._dead: dict[str, str] = {}  # what answers nothing any more, until it is mended: directories, by machine
+        self.on_mended: Callable[[Machine, str], None] = lambda machine, path: None
         self._kinds: dict[str, Callable[[], None]] = {
             "kill": self._kill,
             "kill within": self._kill_within,
@@ -139,7 +140,9 @@ class Faults:
         """Its disks answer again; the directories on them come back with the next start."""
         self.world.note(f"{machine} has its disks mended")
         machine.disk.fault = None
-        self._dead.discard(machine.name)
+        path = self._dead.pop(machine.name, "")
+        if path:
+            self.on_mended(machine, path)
 
     def _plan(self, kind: str, mean_ms: int) -> None:
         self.world.after(int(self._rng.expovariate(1 / mean_ms)), self._happen, kind, mean_ms)
@@ -242,7 +245,7 @@ class Faults:
             return
         gone = self._rng.choice([directory.path for directory in machine.broker.logs.directories])
         self.world.note(f"{machine}: the disk under {gone} dies")
-        self._dead.add(machine.name)
+        self._dead[machine.name] = gone
         self._doubtful.add(machine.name)
         machine.disk.crash_at = None
 

@@ -3,7 +3,8 @@
 Every record has a value of its own, so that the checks can tell where it went. A producer keeps its batches in order a
 partition; after a lost connection it sends again what was not answered, with the same sequence numbers if it is
 idempotent. One that is told that its sequence is unknown or out of order starts again under another id, and does not
-repeat what it is in doubt of.
+repeat what it is in doubt of. Out of order is also what is sent behind a batch that was refused: that is sent again
+behind it, as Apache's client does.
 """
 
 from __future__ import annotations
@@ -61,6 +62,13 @@ class Batch(NamedTuple):
     sequence: int
 
 
+def _is_out_of_order(answer: Message | None) -> bool:
+    assert answer is None or isinstance(answer, ProduceResponse)
+    return answer is not None and (
+        answer.responses[0].partition_responses[0].error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+
+
 class Producer(Router):
     """Writes to some topics, as long as it lives.
 
@@ -73,7 +81,8 @@ class Producer(Router):
     pace_ms = 1000
     codec_id = 0
     most_records = 4
-    pipelined = 1  # requests at a time
+    pipelined = 1  # requests at a time, each to another partition
+    ahead = 1  # batches of a partition at a time, at most: five are known again
     tries = 20  # of one batch, before it is given up
 
     def live(self) -> Script:
@@ -91,7 +100,10 @@ class Producer(Router):
             many = self.checks.catalogue.count
             places = [(topic.name, index) for topic in self.topics for index in range(many(topic))]
             count = min(self.rng.randint(1, self.pipelined), len(places))
-            yield from self.deliver([self.batch(where) for where in self.rng.sample(places, count)])
+            wheres = self.rng.sample(places, count)
+            if self.ahead > 1:
+                wheres = [where for where in wheres for _ in range(self.rng.randint(1, self.ahead))]
+            yield from self.deliver([self.batch(where) for where in wheres])
 
     def batch(self, where: Where, values: list[bytes] | None = None) -> Batch:
         """The next batch for a partition."""
@@ -137,10 +149,11 @@ class Producer(Router):
         except Lost as lost:
             answers = lost.answers
             self.note(f"lost {len(batches) - len(answers)} answers: {lost.why}")
-        again = []
+        again: list[Batch] = []
         for at, batch in enumerate(batches):
             answer = answers[at] if at < len(answers) else None
-            if (answer is None or not self._conclude(batch, answer, moment, leader)) and self.acks:
+            comes_later = any(each.where == batch.where for each in again) and _is_out_of_order(answer)
+            if (answer is None or comes_later or not self._conclude(batch, answer, moment, leader)) and self.acks:
                 self.misled(batch.where)
                 again.append(batch)
         return again

@@ -1,9 +1,9 @@
 """What the controllers of a simulated quorum decide about topics: who leads, who is in sync, what a broker asks for.
 
 Beside `controllers.py`, for worlds whose machines are whole brokers. The rules are Apache's as far as brokers meet
-them: a leader is elected of those in sync that serve; who leaves is taken out of the in-sync sets but for the last; a
-leader may put back whom it names with the epoch of its present life (KIP-903), if that one serves (KIP-841). Clients'
-requests come in Envelopes.
+them: a leader is elected of those in sync that serve; who leaves, or whose log directory fails (KIP-858), is taken out
+of the in-sync sets but for the last; a leader may put back whom it names with the epoch of its present life (KIP-903),
+if that one serves (KIP-841). Clients' requests come in Envelopes.
 
 Source: ReplicationControlManager and ProducerIdControlManager of Apache Kafka 4.3, by behaviour.
 """
@@ -44,7 +44,7 @@ from protocol.messages.quorum import (
 from protocol.messages.topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kbroker.sim.net import Net
     from kbroker.sim.quorum import QuorumNode
@@ -65,10 +65,11 @@ Where = tuple[bytes, int]
 class PartitionState:
     """A partition, as the records say."""
 
-    __slots__ = ("isr", "leader", "leader_epoch", "partition_epoch", "replicas")
+    __slots__ = ("directories", "isr", "leader", "leader_epoch", "partition_epoch", "replicas")
 
     def __init__(self, record: PartitionRecord) -> None:
         self.replicas = list(record.replicas)
+        self.directories = dict(zip(record.replicas, record.directories, strict=True))
         self.isr = list(record.isr)
         self.leader = record.leader
         self.leader_epoch = record.leader_epoch
@@ -81,6 +82,8 @@ class PartitionState:
         """What a record changes: another leader, or the same again, is another leader epoch."""
         if record.isr is not None:
             self.isr = list(record.isr)
+        if record.directories is not None:
+            self.directories = dict(zip(self.replicas, record.directories, strict=True))
         if record.leader != AS_BEFORE:
             self.leader = record.leader
             self.leader_epoch += 1
@@ -125,7 +128,7 @@ class TopicState(ClusterState):
                 leader=each.leader,
                 leader_epoch=each.leader_epoch,
                 partition_epoch=each.partition_epoch,
-                directories=[UNASSIGNED for _ in each.replicas],
+                directories=list(each.directories.values()),
             )
             yield record, PARTITION_VERSION
         if self.next_producer_id:
@@ -135,6 +138,11 @@ class TopicState(ClusterState):
         """Whether a broker may lead."""
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
+    def can_use(self, broker_id: int, partition: PartitionState) -> bool:
+        """Whether the log directory of a replica is one that its broker has told, and has not lost."""
+        directory = partition.directories[broker_id]
+        return directory == UNASSIGNED or directory in self.brokers[broker_id].log_dirs
 
 
 class TopicControllers(Controllers):
@@ -152,14 +160,22 @@ class TopicControllers(Controllers):
 
     def leaves(self, broker_id: int) -> list[tuple[Message, int]]:
         """It is in sync nowhere but where it is the last, and leads nothing."""
+        return self._without(broker_id, self.state.partitions.items())
+
+    def loses(self, broker_id: int, directories: Sequence[bytes]) -> list[tuple[Message, int]]:
+        """The same, of what it has there."""
+        partitions = self.state.partitions.items()
+        return self._without(broker_id, [it for it in partitions if it[1].directories.get(broker_id) in directories])
+
+    def _without(self, broker_id: int, partitions: Iterable[tuple[Where, PartitionState]]) -> list[tuple[Message, int]]:
         records: list[tuple[Message, int]] = []
-        for where, each in self.state.partitions.items():
+        for where, each in partitions:
             if broker_id not in each.isr and each.leader != broker_id:
                 continue
             isr = [other for other in each.isr if other != broker_id] or each.isr
             leader = AS_BEFORE
             if each.leader == broker_id:
-                leader = self._elected(each.replicas, isr, but=broker_id)
+                leader = self._elected(each, isr, but=broker_id)
             records.append((self._changed(*where, leader=leader, isr=isr), PARTITION_VERSION))
         return records
 
@@ -170,15 +186,16 @@ class TopicControllers(Controllers):
         return [
             (self._changed(*where, leader=broker_id), PARTITION_VERSION)
             for where, each in self.state.partitions.items()
-            if each.leader == NO_LEADER and broker_id in each.isr
+            if each.leader == NO_LEADER and broker_id in each.isr and self.state.can_use(broker_id, each)
         ]
 
     def leads_anything(self, broker_id: int) -> bool:
         """Whether a broker leads a partition."""
         return any(each.leader == broker_id for each in self.state.partitions.values())
 
-    def _elected(self, replicas: list[int], isr: list[int], *, but: int) -> int:
-        return next((each for each in replicas if each in isr and each != but and self.state.serves(each)), NO_LEADER)
+    def _elected(self, partition: PartitionState, isr: list[int], *, but: int) -> int:
+        serving = (each for each in partition.replicas if each in isr and each != but and self.state.serves(each))
+        return next((each for each in serving if self.state.can_use(each, partition)), NO_LEADER)
 
     @staticmethod
     def _changed(
@@ -203,7 +220,7 @@ class TopicControllers(Controllers):
         elif isinstance(request, CreateTopicsRequest):
             self._create_topics(node, request, answer)
         elif isinstance(request, AssignReplicasToDirsRequest):
-            answer(_assigned(request))
+            self._assign(node, request, answer)
         else:
             raise AssertionError(f"{request!r} is not served")
 
@@ -275,6 +292,22 @@ class TopicControllers(Controllers):
             records.append((record_of_partition, PARTITION_VERSION))
         return records, topic_id
 
+    def _assign(self, node: QuorumNode, request: AssignReplicasToDirsRequest, answer: Answer) -> None:
+        """Take note of directories; who is the last in sync leads again where its directory can be used."""
+        broker_id = request.broker_id
+        records: list[tuple[Message, int]] = []
+        for directory in request.directories:
+            for topic in directory.topics:
+                for part in topic.partitions:
+                    where = topic.topic_id, part.partition_index
+                    known = self.state.partitions[where]
+                    leads = known.leader == NO_LEADER and broker_id in known.isr and self.state.serves(broker_id)
+                    record = self._changed(*where, leader=broker_id if leads else AS_BEFORE)
+                    record.directories = list((known.directories | {broker_id: directory.id}).values())
+                    records.append((record, PARTITION_VERSION))
+        node.append(records)
+        self.when_committed(node, lambda: answer(_assigned(request)))
+
     # -- in-sync sets
 
     def _alter_partitions(self, node: QuorumNode, request: AlterPartitionRequest, answer: Answer) -> None:
@@ -334,7 +367,7 @@ class TopicControllers(Controllers):
 
 
 def _assigned(request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
-    """All is taken, and not kept: the machines of these worlds tell one directory each."""
+    """All is taken."""
     directories = [
         AssignedDirectoryResult(
             id=directory.id,

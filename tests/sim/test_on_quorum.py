@@ -21,6 +21,13 @@ def test_a_quiet_world_has_everything_led_and_in_sync_and_the_judge_sees_what_di
         swarm._check_whole()
 
 
+def test_batches_in_doubt_are_known_again_by_brokers_that_have_all_been_started_again() -> None:
+    """Their snapshots know the last one alone; and a disk fails that an empty one takes the place of."""
+    swarm = QuorumSwarm(21, kinds=["dead disk", "stop"], quorum_kinds=[], machines=3)
+    assert swarm.run(25_000, healing_ms=30_000) > 0
+    assert any("an empty disk is" in line for line in swarm.world.lines)
+
+
 A_WORLD = """
 import logging
 from kbroker.sim.on_quorum import QuorumSwarm
