@@ -132,7 +132,8 @@ class Server:
     host = "127.0.0.1"
     port: int
 
-    def __init__(self, folder: Path, command: Sequence[str], *, start_timeout_s: float = 60) -> None:
+    def __init__(self, folder: Path, command: Sequence[str], *, start_timeout_s: float = 180) -> None:
+        """start_timeout_s: a JVM beside others on few cores."""
         self.folder = folder
         self.command = list(command)
         self.start_timeout_s = start_timeout_s

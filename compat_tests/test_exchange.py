@@ -185,8 +185,6 @@ class Hands:
             "apache": ZooKeeperBroker(folder / "apache", zookeeper=zookeeper, settings=SETTINGS),
             "kbroker": KbrokerProcess(folder / "kbroker", settings=own),
         }
-        for broker in self.brokers.values():
-            broker.start_timeout_s = 180  # a JVM beside the rest of the suite
 
     def content(self, topic: str) -> bytes:
         """The bytes of a topic's log."""

@@ -40,7 +40,6 @@ def quorum(tmp_path: Path) -> Iterator[Quorum]:
     found = Quorum(NEWEST, tmp_path, controllers=3)
     with ExitStack() as stack:
         for controller in found.controllers.values():
-            controller.start_timeout_s = 180
             file = controller.settings_file
             file.write_text(format_properties({**parse_properties(file.read_text()), **OFTEN}))
             stack.enter_context(controller)
