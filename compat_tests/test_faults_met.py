@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from compat_tests.clients import CLIENTS, Client, ClientError, Driver
+from compat_tests.clients import CLIENTS, LIBRDKAFKA, Client, ClientError, Driver, running
+from compat_tests.waiting import eventually
 from kbroker.testing import Broker
 
 DOCS = Path(__file__).parents[1] / "docs" / "testing.md"
@@ -97,6 +98,27 @@ def test_a_fault_is_met_as_the_guide_says(row: Row, stock: Client, kafka_broker:
         assert ASKED[row.asked](kafka_broker, driver) == row.does[str(stock)]
     finally:
         driver.close()
+
+
+def test_the_writer_of_stories_writes_once_what_is_refused_between_others(kafka_broker: Broker, tmp_path: Path) -> None:
+    """With several requests under way librdkafka would raise its epoch, and send again what was in doubt elsewhere."""
+    kafka_broker.create_topic(TOPIC, partitions=2)
+    with running(kafka_broker.bootstrap, tmp_path, LIBRDKAFKA) as (driver,):
+        driver.start_writing(TOPIC, 2, 2, 20)
+        eventually(lambda: min(driver.written()) > 20)
+        for fault in (
+            kafka_broker.faults.on("Produce", topic=TOPIC, partition=1).delay(ms=200).once(),
+            kafka_broker.faults.on("Produce", topic=TOPIC, partition=1).fail("NOT_LEADER_OR_FOLLOWER").once(),
+            kafka_broker.faults.on("Produce", topic=TOPIC, partition=0)
+            .fail("NOT_LEADER_OR_FOLLOWER", after=True)
+            .times(4),
+        ):
+            eventually(lambda fault=fault: fault.is_over)  # type: ignore[misc]
+        before = driver.written()
+        eventually(lambda: all(now > then + 20 for now, then in zip(driver.written(), before, strict=True)))
+        driver.stop_writing()
+    values = [each.value for each in kafka_broker.records(TOPIC)]
+    assert len(values) == len(set(values))
 
 
 def test_the_guide_names_at_least_twenty_faults_and_all_three_clients() -> None:

@@ -108,6 +108,7 @@ class Operations:
 
     def start_writing(self, topic: str, partitions: int, pause_ms: float, size: int) -> None:
         patient = {"enable.idempotence": True, "linger.ms": 2, "delivery.timeout.ms": 120_000}
+        patient["max.in.flight"] = 1  # else it writes twice what is in doubt: confluentinc/librdkafka#4953
         soon = {"socket.timeout.ms": 3_000, "request.timeout.ms": 2_000, "topic.metadata.refresh.interval.ms": 1_000}
         producer = Producer(SERVERS | patient | soon | {"acks": "all", "reconnect.backoff.max.ms": 500})
 
