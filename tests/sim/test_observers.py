@@ -66,6 +66,29 @@ def test_a_log_that_begins_at_a_snapshot_is_met_from_there() -> None:
     assert machine.member.quorum.metadata_log.start_offset > 0
 
 
+def test_a_quorum_that_changes_its_leader_in_the_middle_of_a_snapshot_is_met_at_the_next_one() -> None:
+    world = ObserverWorld(2, kinds=(), machines=1, settings={"controller.quorum.fetch.snapshot.max.bytes": "100"})
+    (machine,) = world.machines
+    machine.kill()
+    world.world.run_until(3_000)
+    for each in world.quorum.nodes:
+        each.take_snapshot(forget=True)
+    machine.disk.remove(f"/data/__cluster_metadata-0/{0:020d}.log")
+    machine.start()
+    assert machine.member is not None
+    quorum, leader = machine.member.quorum, world.quorum.leader
+    for _ in range(5_000):
+        if quorum._partial is not None and quorum._partial.size:
+            break
+        world.world.run_until(world.world.now_ms + 1)
+    assert quorum._partial is not None
+    assert leader is not None
+    leader.stop()
+    assert world.quorum.elect() not in (None, leader)
+    world.run(world.world.now_ms + 4_000, healing_ms=25_000)
+    assert machine.member.quorum.metadata_log.start_offset > 0
+
+
 def test_a_member_takes_snapshots_itself_and_starts_from_them() -> None:
     often = {"metadata.log.max.record.bytes.between.snapshots": "500"}
     world = ObserverWorld(1, kinds=(), machines=1, settings=often)
@@ -127,17 +150,25 @@ def test_a_disk_that_fails_at_the_end_keeps_no_member_from_stopping() -> None:
     machine.member.observer.close()
 
 
-def test_a_record_of_an_unknown_type_ends_the_member_in_a_line() -> None:
+@pytest.mark.parametrize(
+    ("frame", "line"),
+    [
+        (b"\x01\x63\x00", "type: 99 of a metadata record, in version 0, is not known"),
+        (b"\x01\x02\x07", "version: 7 of TopicRecord is not known, 0 to 0 are"),
+    ],
+    ids=["type", "version"],
+)
+def test_a_record_of_an_unknown_type_or_version_ends_the_member_in_a_line(frame: bytes, line: str) -> None:
     world = ObserverWorld(1, kinds=(), machines=1)
     world.world.run_until(2_000)
     leader = world.quorum.leader
     assert leader is not None
     at = leader.end_offset
-    data = build_batch([Record(at, 0, None, b"\x01\x63\x00")], leader_epoch=leader.epoch)
+    data = build_batch([Record(at, 0, None, frame)], leader_epoch=leader.epoch)
     leader._append(LogBatch(at, at + 1, leader.epoch, bytes(data), ()))
     world.world.run_until(4_000)
     (machine,) = world.machines
-    assert machine.end == ("the metadata log cannot be read: type: 99 of a metadata record, in version 0, is not known")
+    assert machine.end == f"the metadata log cannot be read: {line}"
 
 
 def test_a_quorum_whose_voters_are_records_is_taken_note_of() -> None:
