@@ -1,6 +1,9 @@
 """What a log's batches say of their producers, read again: when a log is opened, or was cut.
 
 Called by the log and by recovery. Reads batches' headers, and of markers the record.
+
+Unlike Kafka: a producer's last five batches are known again, where they are near the end of what it wrote, and not only
+the one that is in a snapshot.
 """
 
 from __future__ import annotations
@@ -51,10 +54,10 @@ def replay_producers(segments: list[Segment], producers: Producers, end_offset: 
 
 
 def _recall(segments: list[Segment], producers: Producers) -> None:
-    """Have producers know their last five batches again, where those are near the end of what they wrote.
+    """Have producers know again the batches before the one that is in a snapshot.
 
-    Unlike Kafka: in its snapshots there is only the last one. Who sends those before it again is told that they are out
-    of order, and Apache's client then writes them a second time, in another epoch.
+    One that sends them again would be told that they are out of order: Apache's client then raises its epoch, and writes
+    them a second time.
     """
     lacking: set[int] = set()
     for stretch in islice(_stretches(segments, producers.last_offset), STRETCHES):
