@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
 from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.hashing import murmur2
 from protocol.namedtuple import NamedTuple
 from protocol.records import Record, RecordError, crc32c
 from protocol.records.batch import (
@@ -45,9 +45,12 @@ from protocol.records.batch import (
 from protocol.records.content import (
     LARGEST_DELTA,
     LARGEST_OFFSET,
+    Cells,
+    Columns,
     Room,
     Run,
     build_batch,
+    build_batch_of,
     gather_records,
     open_records,
     parse_records,
@@ -94,6 +97,7 @@ PRODUCER = struct.Struct(">qhi")
 FIRST_MS, LAST_MS = -62_135_510_400_000, 253_402_214_399_999
 """Which of records' timestamps Spark has, too: days of the years 1 to 9999 in any zone, as Python's datetime has them.
 Of a record with another one `timestamp` is null; `timestampMs` is what the record has, always."""
+_LARGEST_TIME = 2**63 - 1
 NO_TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = -1, 0, 1  # Kafka's own numbers
 
 
@@ -553,21 +557,126 @@ NO_ID = Producer()
 """A producer without an id: what it sends twice is there twice."""
 
 
-def records_of(rows: pa.RecordBatch) -> list[Record]:
-    """The records of rows with the columns key, value and, if there, timestamp and headers; offsets count from 0.
+class Encoder:
+    """Makes batches of rows with the columns key, value and, if there, timestamp and headers.
 
     timestampMs counts where timestamp is null, or not there. Raises PipelineError for headers that Kafka has none like.
     """
-    count = rows.num_rows
-    names = rows.schema.names
-    times: Iterable[int] = [-1] * count
-    if "timestampMs" in names or "timestamp" in names:
-        times = _times(rows, names).tolist()
-    columns = (_cells(rows, name, names) for name in ("key", "value"))
-    headers: Iterable[tuple[tuple[bytes, bytes | None], ...]] = [()] * count
-    if "headers" in names and rows.column("headers").null_count < count:
-        headers = [_pairs(each) for each in _with_names(rows.column("headers"), pa.binary()).to_pylist()]
-    return list(map(Record._make, zip(range(count), times, *columns, headers, strict=True)))
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        names, count = rows.schema.names, rows.num_rows
+        self.times = _times(rows, names)
+        self.keys, self.values = (
+            _Column.of(rows.column(name)) if name in names else _Column.nulls(count) for name in ("key", "value")
+        )
+        self._headers = np.zeros(count, np.int64)
+        self._names = self._contents = _Column.nulls(0)
+        if "headers" in names and rows.column("headers").null_count < count:
+            self._headers, self._names, self._contents = _columns_of(rows.column("headers"))
+        self._header_ends = _ends(self._headers)
+        of_headers = 10 * self._header_ends + (self._names.ends + self._contents.ends)[self._header_ends]
+        self._ends = 20 * np.arange(count + 1) + self.keys.ends + self.values.ends + of_headers
+        self._are_far = count > 0 and int(self.times.max()) - int(self.times.min()) > _LARGEST_TIME
+
+    def batches(self, most_bytes: int, most_records: int = ROWS) -> Iterator[tuple[int, int]]:
+        """The rows as runs that make batches of about `most_bytes`, before they are compressed: the first row of each,
+        and the one behind its last."""
+        first, count = 0, len(self.times)
+        while first < count:
+            full = int(np.searchsorted(self._ends, self._ends[first] + most_bytes, "right")) - 1
+            last = min(max(full, first + 1), first + most_records)
+            if self._are_far:
+                last = first + _near(self.times[first:last])
+            yield first, last
+            first = last
+
+    def encoded(self, first: int, last: int, codec_id: int = 0) -> bytearray:
+        """The rows from `first` up to, not with, `last` as one v2 batch with offsets from 0."""
+        headers = int(self._header_ends[first]), int(self._header_ends[last])
+        columns = Columns(
+            memoryview(self.times[first:last]),
+            self.keys.cut(first, last),
+            self.values.cut(first, last),
+            memoryview(self._headers[first:last]),
+            self._names.cut(*headers),
+            self._contents.cut(*headers),
+        )
+        return build_batch_of(columns, codec_id=codec_id)
+
+
+class _Column(NamedTuple):
+    """A column of bytes or text. sizes: -1 for null. ends: where each begins in the data, and where the last ends."""
+
+    sizes: np.ndarray
+    ends: np.ndarray
+    data: memoryview
+
+    @classmethod
+    def of(cls, column: pa.Array) -> Self:
+        """A column of Arrow's."""
+        widths = _widths(column)
+        nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+        if nulls is None:
+            return cls(widths, _ends(widths), _data(column))
+        hidden = widths[nulls].any()  # bytes that are of no value
+        widths[nulls] = 0
+        return cls(np.where(nulls, -1, widths), _ends(widths), _data(column.drop_null() if hidden else column))
+
+    @classmethod
+    def nulls(cls, count: int) -> Self:
+        """A column with nothing in it."""
+        return cls(np.full(count, -1, np.int64), np.zeros(count + 1, np.int64), NOTHING)
+
+    def cut(self, first: int, last: int) -> Cells:
+        """The cells from `first` up to, not with, `last`."""
+        return memoryview(self.sizes[first:last]), self.data[self.ends[first] : self.ends[last]]
+
+
+def _places(column: pa.Array) -> np.ndarray:
+    """Where each cell begins in a column's buffer, and where the last ends."""
+    if not len(column):
+        return np.zeros(1, np.int64)
+    is_large = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
+    places = np.frombuffer(column.buffers()[1], np.int64 if is_large else np.int32)
+    return places[column.offset : column.offset + len(column) + 1]
+
+
+def _widths(column: pa.Array) -> np.ndarray:
+    return np.diff(_places(column)).astype(np.int64)
+
+
+def _data(column: pa.Array) -> memoryview:
+    places, buffer = _places(column), column.buffers()[2]
+    return NOTHING if buffer is None else memoryview(buffer).cast("B")[places[0] : places[-1]]
+
+
+def _ends(sizes: np.ndarray) -> np.ndarray:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+
+
+def _near(times: np.ndarray) -> int:
+    """How many of them, from the first on, are as near to the first one as a batch can tell."""
+    base = int(times[0])
+    far = (times < max(base, 0) - _LARGEST_TIME - 1) | (times > min(base, 0) + _LARGEST_TIME)
+    return int(far.argmax()) if far.any() else len(times)
+
+
+def _columns_of(headers: pa.ListArray) -> tuple[np.ndarray, _Column, _Column]:
+    """How many headers each row has, and the names and contents of all. Raises PipelineError."""
+    pairs = headers.flatten()
+    names = pairs.field("key")
+    if pairs.null_count or names.null_count:
+        _refuse(headers)
+    counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return counts, _Column.of(names), _Column.of(pairs.field("value"))
+
+
+def _refuse(headers: pa.ListArray) -> None:
+    """Say which headers are no record's. Raises PipelineError."""
+    for cell in _with_names(headers, pa.binary()).to_pylist():
+        for each in cell or ():
+            if each is None or each["key"] is None:
+                raise PipelineError(f"headers {cell}: {'a header is null' if each is None else 'a header has no key'}")
 
 
 def _times(rows: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
@@ -581,45 +690,11 @@ def _times(rows: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
     return found
 
 
-def _pairs(cell: list[dict[str, bytes] | None] | None) -> tuple[tuple[bytes, bytes | None], ...]:
-    for each in cell or ():
-        if each is None or each["key"] is None:
-            raise PipelineError(f"headers {cell}: {'a header is null' if each is None else 'a header has no key'}")
-    return tuple((each["key"], each["value"]) for each in cell or () if each)
-
-
-def _cells(rows: pa.RecordBatch, name: str, names: Sequence[str]) -> list[bytes | None]:
-    """A column of bytes or text as Python's bytes: cut out of one copy of all of it, several times faster than asking
-    Arrow for each."""
-    if name not in names:
-        return [None] * rows.num_rows
-    column = rows.column(name).cast(pa.large_binary())
-    ends = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
-    if not len(column):
-        return []
-    first, last = int(ends[0]), int(ends[-1])
-    data = bytes(memoryview(column.buffers()[2])[first:last]) if last > first else b""
-    places = (ends - first).tolist()
-    cells: list[bytes | None] = [data[a:b] for a, b in pairwise(places)]
-    if column.null_count:
-        for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
-            cells[row] = None
-    return cells
-
-
-def batches_of(records: list[Record], most_bytes: int, most_records: int = ROWS) -> Iterator[list[Record]]:
-    """Records in runs that make batches of about `most_bytes`, before they are compressed."""
-    start = size = 0
-    for index, (_, _, key, value, headers) in enumerate(records):
-        more = 20 + len(key or b"") + len(value or b"")
-        if headers:
-            more += sum(10 + len(name) + len(content or b"") for name, content in headers)
-        if size and (size + more > most_bytes or index - start == most_records):
-            yield records[start:index]
-            start, size = index, 0
-        size += more
-    if start < len(records):
-        yield records[start:]
+def hashes(keys: pa.Array) -> np.ndarray:
+    """What chooses the partition of each key, 0 or more; 0 for null. A key that comes often is looked at once."""
+    coded = keys.cast(pa.binary()).dictionary_encode()
+    found = [murmur2(each) for each in coded.dictionary.to_pylist()]
+    return np.array([*found, 0], np.int64)[coded.indices.fill_null(len(found)).to_numpy()] & 0x7FFFFFFF
 
 
 def encoded(records: list[Record], *, codec_id: int = 0, producer: Producer = NO_ID, sequence: int = -1) -> bytearray:

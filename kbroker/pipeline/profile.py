@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from kbroker.pipeline import audit, kafka, ranges
-from kbroker.pipeline.columns import FIRST_MS, LAST_MS, batches_of, records_of
+from kbroker.pipeline.columns import FIRST_MS, LAST_MS, Encoder
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.framed import PREFIX, SIDES
 from kbroker.pipeline.kafka import Source
@@ -26,7 +26,6 @@ from kbroker.pipeline.registry import Registry
 from kbroker.pipeline.session import setting
 from kbroker.pipeline.wire import Cluster, Place
 from protocol.records.compression import codec_named, codec_names
-from protocol.records.content import build_batch
 
 Summary = dict[str, Any]
 BUCKETS = 120
@@ -400,11 +399,13 @@ def measured(records: DataFrame, every: int) -> DataFrame:
 
 def _packed(rows: pa.RecordBatch, every: int) -> list[dict[str, Any]]:
     """An entry of PACKED, of one topic's rows."""
-    runs = list(batches_of(records_of(rows), BATCH_BYTES))[::every]
-    plain = sum(len(build_batch(run)) for run in runs)
+    encoder = Encoder(rows)
+    runs = list(encoder.batches(BATCH_BYTES))[::every]
     sizes = {
-        name: sum(len(build_batch(run, codec_id=codec_named(name).codec_id)) for run in runs) for name in codec_names()
+        name: sum(len(encoder.encoded(*run, codec_named(name).codec_id)) for run in runs) for name in codec_names()
     }
+    plain = sizes["none"]
+    cells = encoder.keys.ends + encoder.values.ends
     for magic, more in OLD_OVERHEAD.items():
-        sizes[f"v{magic}"] = sum(len(each.key or b"") + len(each.value or b"") + more for run in runs for each in run)
+        sizes[f"v{magic}"] = sum(int(cells[last] - cells[first]) + more * (last - first) for first, last in runs)
     return [{"codec": name, "before": plain, "after": size} for name, size in sizes.items()]

@@ -18,9 +18,8 @@ from pyspark.sql import functions as f
 
 from kbroker.pipeline import archive, manifests, ranges
 from kbroker.pipeline.ahead import is_another
-from kbroker.pipeline.columns import Producer
+from kbroker.pipeline.columns import Producer, hashes
 from kbroker.pipeline.errors import PipelineError
-from kbroker.pipeline.hashing import murmur2
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.names import KEPT, carried, check_names
 from kbroker.pipeline.storage import Storage, files_as_they_are
@@ -205,15 +204,10 @@ def by_key(records: DataFrame, partitions: Mapping[str, int]) -> DataFrame:
 
 
 def _placed(batch: pa.RecordBatch, partitions: Mapping[str, int]) -> pa.Array:
-    topics, keys = batch.column("topic").dictionary_encode(), batch.column("key").dictionary_encode()
+    topics, keys = batch.column("topic").dictionary_encode(), batch.column("key")
     counts = np.array([partitions[each] for each in topics.dictionary.to_pylist()], np.int64)[topics.indices.to_numpy()]
-    offsets = batch.column("offset").to_numpy()
-    if not len(keys.dictionary):
-        return pa.array((offsets % counts).astype(np.int32))
-    hashes = np.array([murmur2(each) & 0x7FFFFFFF for each in keys.dictionary.to_pylist()], np.int64)
-    absent = keys.is_null().to_numpy(zero_copy_only=False)
-    hashed = hashes[keys.indices.fill_null(0).to_numpy()]
-    return pa.array(np.where(absent, offsets, hashed) % counts, pa.int64()).cast(pa.int32())
+    is_keyed = keys.is_valid().to_numpy(zero_copy_only=False)
+    return pa.array((np.where(is_keyed, hashes(keys), batch.column("offset").to_numpy()) % counts).astype(np.int32))
 
 
 def _topics_of(parts: Sequence[Part]) -> list[str]:

@@ -29,9 +29,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -40,9 +41,8 @@ from pyspark.sql.types import StructType
 
 from kbroker.pipeline import segments
 from kbroker.pipeline.ahead import CONTINUE, STOP, Policy, Read, Topic, begun, is_another
-from kbroker.pipeline.columns import DDL, HEADERS_DDL, Span, batches_of, encoded, records_of, repeated_number
+from kbroker.pipeline.columns import DDL, HEADERS_DDL, Encoder, Span, hashes, produced, repeated_number
 from kbroker.pipeline.errors import PipelineError
-from kbroker.pipeline.hashing import murmur2
 from kbroker.pipeline.options import Options, nested
 from kbroker.pipeline.versions import (
     HAS_SOURCES,
@@ -551,40 +551,60 @@ class _Writing:
         """Write a task's rows; all are acknowledged when it returns. A task that is repeated writes them again."""
         sequences: dict[Place, int] = {}
         task = TaskContext.get()
-        turns = count(task.partitionId() if task else 0)  # rows without a key go to all partitions in turn
+        turn = task.partitionId() if task else 0  # rows without a key go to all partitions in turn
         with Cluster(self._settings, patient=True) as cluster:
             producer = cluster.producer()
             for rows in iterator:
-                for place, records in self._placed(rows, cluster, turns):
-                    for run in batches_of(records, BATCH_BYTES):
-                        sequence = sequences.get(place, 0)
-                        batch = encoded(run, codec_id=self._codec, producer=producer, sequence=sequence)
-                        cluster.append(place, [batch])
-                        sequences[place] = sequence + len(run)
+                encoders = [(place, Encoder(some)) for place, some in self._placed(rows, cluster, turn)]
+                turn += rows.num_rows
+                for place, encoder in encoders:
+                    sequence = sequences.get(place, 0)
+                    runs = encoder.batches(BATCH_BYTES)
+                    batches = ((first, encoder.encoded(first, last, self._codec)) for first, last in runs)
+                    cluster.append(place, (produced(data, producer, sequence + first) for first, data in batches))
+                    sequences[place] = sequence + len(encoder.times)
         return WriterCommitMessage()
 
-    def _placed(
-        self, rows: pa.RecordBatch, cluster: Cluster, turns: Iterator[int]
-    ) -> Iterator[tuple[Place, list[Any]]]:
-        names = rows.schema.names
-        records = records_of(rows)
-        topics = [self._topic] * len(records) if self._topic else rows.column("topic").to_pylist()
-        chosen = rows.column("partition").to_pylist() if "partition" in names else [None] * len(records)
-        found: dict[Place, list[Any]] = {}
-        for record, topic, partition in zip(records, topics, chosen, strict=True):
-            if topic is None:
-                raise PipelineError("a row has no topic: the option topic gives all rows one")
-            partitions = cluster.partitions(topic)
-            if partition is None:
-                partition = (next(turns) if record.key is None else murmur2(record.key) & 0x7FFFFFFF) % partitions
-            elif not 0 <= partition < partitions:
-                raise PipelineError(
-                    f"{topic} has no partition {partition}, as a row's column `partition` has it: it has {partitions}. "
-                    "Drop the column to let keys choose"
-                )
-            place = found.setdefault((topic, partition), [])
-            place.append(record._replace(offset=len(place)))
-        yield from found.items()
+    def _placed(self, rows: pa.RecordBatch, cluster: Cluster, turn: int) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        """The rows of each partition. turn: of the first row, if it has no key."""
+        names, number = self._topics(rows)
+        many = np.array([cluster.partitions(name) for name in names], np.int64)[number]
+        chosen = self._partitions(rows, many, turn)
+        if (bad := (chosen < 0) | (chosen >= many)).any():
+            row = int(bad.argmax())
+            topic = names[number[row]]
+            raise PipelineError(
+                f"{topic} has no partition {chosen[row]}, as a row's column `partition` has it: it has {many[row]}. "
+                "Drop the column to let keys choose"
+            )
+        place = number << 32 | chosen
+        order = np.argsort(place, kind="stable")
+        ends = np.flatnonzero(np.diff(place[order])) + 1
+        for some in np.split(order, ends):
+            at = int(some[0])
+            yield (names[number[at]], int(chosen[at])), rows if len(ends) == 0 else rows.take(pa.array(some))
+
+    def _topics(self, rows: pa.RecordBatch) -> tuple[list[str], np.ndarray]:
+        """The topics of rows, and which of them each row is of."""
+        if self._topic:
+            return [self._topic], np.zeros(rows.num_rows, np.int64)
+        column = rows.column("topic")
+        if column.null_count:
+            raise PipelineError("a row has no topic: the option topic gives all rows one")
+        coded = column.dictionary_encode()
+        return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
+
+    def _partitions(self, rows: pa.RecordBatch, many: np.ndarray, turn: int) -> np.ndarray:
+        """The partition of each row: the one that it says, or its key's, or its turn's."""
+        found = (turn + np.arange(rows.num_rows)) % many
+        if "key" in rows.schema.names:
+            keys = rows.column("key")
+            found = np.where(keys.is_valid().to_numpy(zero_copy_only=False), hashes(keys) % many, found)
+        if "partition" in rows.schema.names:
+            said = rows.column("partition")
+            is_said = said.is_valid().to_numpy(zero_copy_only=False)
+            found = np.where(is_said, said.fill_null(0).to_numpy(zero_copy_only=False), found)
+        return found.astype(np.int64)
 
 
 class WireWriter(_Writing, DataSourceArrowWriter):

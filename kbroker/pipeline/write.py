@@ -26,7 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from kbroker.pipeline.columns import ROWS, Producer, Span, batches_of, decoded, encoded, produced, records_of
+from kbroker.pipeline.columns import ROWS, Encoder, Producer, Span, decoded, encoded, produced
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.wire import LATEST, Cluster, Place, Settings, chunks
 from protocol.namedtuple import NamedTuple
@@ -113,16 +113,16 @@ def _packed(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     codec_id = codec_named(task.codec).codec_id
     # ten batches a second at a given rate, so that it is kept by the second and not by the megabyte
     most = max(1, int(task.rate / 10)) if task.rate else ROWS
-    found: list[tuple[int, int, int, list[int], bytes]] = []
+    found: list[tuple[int, int, int, list[int], bytearray]] = []
     made = 0
     for place, piece in _pieces(batches):
         if place not in numbers:
             raise PipelineError(f"{place[0]} has no partition {place[1]}: give it as many as the source has, or re-key")
-        offsets, at = piece.column("offset").to_numpy(), 0
-        for run in batches_of(records_of(piece), BATCH_BYTES, most):
-            runs = _runs(offsets[at : at + len(run)])
-            found.append((numbers[place], mine, made, runs, bytes(encoded(run, codec_id=codec_id))))
-            at, made = at + len(run), made + 1
+        rows, offsets = Encoder(piece), piece.column("offset").to_numpy()
+        for first, last in rows.batches(BATCH_BYTES, most):
+            data = rows.encoded(first, last, codec_id)
+            found.append((numbers[place], mine, made, _runs(offsets[first:last]), data))
+            made += 1
             if len(found) == _MANY:
                 yield _as_rows(found)
                 found = []
@@ -130,7 +130,7 @@ def _packed(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         yield _as_rows(found)
 
 
-def _as_rows(found: list[tuple[int, int, int, list[int], bytes]]) -> pa.RecordBatch:
+def _as_rows(found: list[tuple[int, int, int, list[int], bytearray]]) -> pa.RecordBatch:
     columns = [pa.array(column, field.type) for column, field in zip(zip(*found, strict=True), _BATCH, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=_BATCH)
 
@@ -225,8 +225,8 @@ class _Writer:
         found = list(
             decoded((data for data, _ in chunks(self._cluster, self._place, at, at + 1, committed=False)), span)
         )
-        theirs = records_of(found[0])[0] if found and found[0].num_rows == 1 else None
-        if theirs is None or (theirs.key, theirs.value) != (mine.key, mine.value):
+        theirs = [(each["key"], each["value"]) for rows in found for each in rows.select(["key", "value"]).to_pylist()]
+        if theirs != [(mine.key, mine.value)]:
             raise self._foreign()
 
     def _foreign(self) -> PipelineError:

@@ -15,6 +15,9 @@ HeaderTuple = tuple[int, int, int, int, int, int, int, int, int, int, int, int, 
 # base_offset, base_timestamp, and the time of their append where that is every record's own.
 Run = tuple[int, int, int, int, int, int | None]
 
+# A column of bytes: the size of each, -1 for null, as int64; all their bytes, one behind the other.
+Cells = tuple[memoryview, memoryview]
+
 
 class Record(NamedTuple):
     """One record of any format, as a value.

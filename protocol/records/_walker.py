@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The loops that run once per record of a v2 batch: `walk` checks them, `parse` reads them, `pack` writes them.
 
-`batch` and `content` call this with the uncompressed records of one batch; it knows no header, codec or checksum. The
-file is plain Python and runs as it is; where there was a C compiler at installation, Cython has compiled this same
-file and Python imports that instead (docs/decisions has the measurements). So its rules are those of both: annotations
-are C types, arithmetic stays inside 64 bits, no literal is wider than 31 bits, no loop mentions a name of the module
-(compiled, that is a Python object: it cost 4 ns a record), and no byte is read that was not
-compared with `end` before, since compiled code has no other guard.
+`gather` and `spread` do the same with columns of records. `batch` and `content` call this with the uncompressed records
+of one batch; it knows no header, codec or checksum. The file is plain Python and runs as it is; where there was a C
+compiler at installation, Cython has compiled this same file and Python imports that instead (docs/decisions has the
+measurements). So its rules are those of both: annotations are C types, arithmetic stays inside 64 bits, no literal is
+wider than 31 bits, no loop mentions a name of the module (compiled, that is a Python object: it cost 4 ns a record),
+and no byte is read that was not compared with `end` before, since compiled code has no other guard.
 
 A record, all numbers but the first byte zigzag varints, at most 5 bytes each (timestamp_delta: 10):
 
@@ -32,8 +32,8 @@ if cython.compiled:
 
 from protocol.errors import ErrorCode
 from protocol.records._errors import RecordError
-from protocol.records._numbers import big_endian
-from protocol.records._record import HeaderTuple, Readable, Record, Run
+from protocol.records._numbers import big_endian, varint_bytes, write_varint
+from protocol.records._record import Cells, HeaderTuple, Readable, Record, Run
 
 COMPILED: bool = cython.compiled
 _SMALLEST_INT64 = -(2**63)
@@ -536,6 +536,151 @@ def pack(records: Sequence[Record], base_offset: int, base_timestamp: int) -> by
         _put_varint(out, len(body))
         out += body
     return out
+
+
+def spread(
+    room: cython.Py_ssize_t,
+    timestamps: memoryview,
+    keys: Cells,
+    values: Cells,
+    headers: memoryview,
+    names: Cells,
+    contents: Cells,
+) -> tuple[bytearray, int]:
+    """Write records from columns as the body of a batch, with offsets from 0 on: the inverse of `gather`.
+
+    room: bytes of zero to put before it. timestamps: int64, one a record. headers: how many each record has, int64;
+    names, contents: of all of them. Returns: room and body; the largest timestamp.
+    Raises: OverflowError for a timestamp too far from the first for the format; AssertionError for columns that do not
+    fit each other.
+    """
+    count = len(timestamps)
+    assert 0 < count == len(keys[0]) == len(values[0]) == len(headers), (count, len(keys[0]), len(values[0]))
+    assert len(names[0]) == len(contents[0]), (len(names[0]), len(contents[0]))
+    size = room + 36 * count + 10 * len(names[0])  # what the numbers of a record take at most, and of a header
+    for sizes, least, whole in (
+        (keys[0], -1, len(keys[1])),
+        (values[0], -1, len(values[1])),
+        (headers, 0, len(names[0])),
+        (names[0], 0, len(names[1])),
+        (contents[0], -1, len(contents[1])),
+    ):
+        found = _sum(sizes, least)  # compiled code has no other guard
+        assert found == whole, (found, whole)
+        size += 0 if sizes is headers else whole
+    out = bytearray(size)
+    end, latest, far = _spread(out, room, timestamps, keys, values, headers, names, contents)
+    if far >= 0:
+        base = timestamps[0]
+        raise OverflowError(f"timestamp {timestamps[far]} is more than 63 bits from base timestamp {base}")
+    del out[end:]
+    return out, latest
+
+
+@cython.cfunc
+def _sum(sizes: memoryview, least: cython.longlong) -> cython.longlong:
+    """Of sizes, where -1 is none; below -1 if one is below `least`, or the sum is no size."""
+    view: cython.const[cython.longlong][::1] = sizes  # type: ignore[valid-type]  # C syntax
+    size: cython.longlong
+    index: cython.Py_ssize_t
+    found: cython.longlong = 0
+    for index in range(len(view)):
+        size = view[index]
+        if size < least or size > 0x7FFFFFFF:
+            return -2
+        found += size if size > 0 else 0
+    return found
+
+
+@cython.cfunc
+def _spread(
+    out: bytearray,
+    at: cython.Py_ssize_t,
+    timestamps: memoryview,
+    keys: Cells,
+    values: Cells,
+    headers: memoryview,
+    names: Cells,
+    contents: Cells,
+) -> tuple[int, int, int]:
+    """The loop of `spread`: where it ended, the largest timestamp, the record whose timestamp is too far or -1."""
+    times: cython.const[cython.longlong][::1] = timestamps  # type: ignore[valid-type]  # C syntax
+    many: cython.const[cython.longlong][::1] = headers  # type: ignore[valid-type]  # C syntax
+    key_sizes: cython.const[cython.longlong][::1] = keys[0]  # type: ignore[valid-type]  # C syntax
+    key_bytes: cython.const[cython.uchar][::1] = keys[1]  # type: ignore[valid-type]  # C syntax
+    value_sizes: cython.const[cython.longlong][::1] = values[0]  # type: ignore[valid-type]  # C syntax
+    value_bytes: cython.const[cython.uchar][::1] = values[1]  # type: ignore[valid-type]  # C syntax
+    name_sizes: cython.const[cython.longlong][::1] = names[0]  # type: ignore[valid-type]  # C syntax
+    name_bytes: cython.const[cython.uchar][::1] = names[1]  # type: ignore[valid-type]  # C syntax
+    content_sizes: cython.const[cython.longlong][::1] = contents[0]  # type: ignore[valid-type]  # C syntax
+    content_bytes: cython.const[cython.uchar][::1] = contents[1]  # type: ignore[valid-type]  # C syntax
+    room: cython.uchar[::1] = out
+    target: cython.pointer[cython.uchar]
+    base: cython.longlong = times[0]
+    latest: cython.longlong = base
+    lowest: cython.longlong = _SMALLEST_INT64 + max(timestamps[0], 0)
+    highest: cython.longlong = _LARGEST_INT64 + min(timestamps[0], 0)
+    row: cython.Py_ssize_t
+    header: cython.Py_ssize_t = 0
+    behind: cython.Py_ssize_t = 0
+    content: cython.Py_ssize_t
+    size: cython.longlong
+    key: cython.Py_ssize_t = 0  # where the next one is; so the others
+    value: cython.Py_ssize_t = 0
+    name_at: cython.Py_ssize_t = 0
+    content_at: cython.Py_ssize_t = 0
+
+    target = cython.address(room[0]) if cython.compiled else out
+    for row in range(len(times)):
+        if times[row] < lowest or times[row] > highest:
+            return at, latest, row
+        if times[row] > latest:
+            latest = times[row]
+        header, behind = behind, behind + many[row]
+        size = 1 + varint_bytes(times[row] - base) + varint_bytes(row) + varint_bytes(many[row])
+        size += _cell_bytes(key_sizes[row]) + _cell_bytes(value_sizes[row])
+        for content in range(header, behind):
+            size += _cell_bytes(name_sizes[content]) + _cell_bytes(content_sizes[content])
+        at = write_varint(target, at, size)
+        target[at] = 0
+        at = write_varint(target, at + 1, times[row] - base)
+        at = write_varint(target, at, row)
+        at, key = _put_cell(target, at, key_sizes[row], key_bytes, key)
+        at, value = _put_cell(target, at, value_sizes[row], value_bytes, value)
+        at = write_varint(target, at, many[row])
+        for content in range(header, behind):
+            at, name_at = _put_cell(target, at, name_sizes[content], name_bytes, name_at)
+            at, content_at = _put_cell(target, at, content_sizes[content], content_bytes, content_at)
+    return at, latest, -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _cell_bytes(size: cython.longlong) -> cython.longlong:
+    """How many bytes a key or value takes with its size, -1 being null."""
+    return varint_bytes(size) + (size if size > 0 else 0)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_cell(
+    target: cython.pointer[cython.uchar],
+    at: cython.Py_ssize_t,
+    size: cython.longlong,
+    data: cython.const[cython.uchar][::1],  # type: ignore[valid-type]  # C syntax
+    position: cython.Py_ssize_t,
+) -> tuple[cython.Py_ssize_t, cython.Py_ssize_t]:
+    """Write a size, -1 being null, and so many bytes from a position of the data: the positions behind both."""
+    at = write_varint(target, at, size)
+    if size > 0:
+        if cython.compiled:
+            memcpy(target + at, cython.address(data[position]), size)
+        else:
+            target[at : at + size] = data[position : position + size]
+        return at + size, position + size
+    return at, position
 
 
 @cython.cfunc

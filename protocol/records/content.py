@@ -14,8 +14,19 @@ from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
 from protocol.primitives import varint
 from protocol.records._errors import RecordError
-from protocol.records._record import DISORDERED, EARLIEST, KEYLESS, LATEST, Facts, FactsTuple, Readable, Record, Run
-from protocol.records._walker import accept, first_since, gather, pack, parse, refused, walk
+from protocol.records._record import (
+    DISORDERED,
+    EARLIEST,
+    KEYLESS,
+    LATEST,
+    Cells,
+    Facts,
+    FactsTuple,
+    Readable,
+    Record,
+    Run,
+)
+from protocol.records._walker import accept, first_since, gather, pack, parse, refused, spread, walk
 from protocol.records.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -53,6 +64,8 @@ __all__ = [
     "EARLIEST",
     "KEYLESS",
     "LATEST",
+    "Cells",
+    "Columns",
     "Facts",
     "FactsTuple",
     "Room",
@@ -60,6 +73,7 @@ __all__ = [
     "accept",
     "batch_body",
     "build_batch",
+    "build_batch_of",
     "build_plain",
     "check_opened",
     "check_records",
@@ -313,6 +327,38 @@ def build_batch(
         base_sequence,
         len(records),
     )
+    write_crc(out, 0, len(out))
+    return out
+
+
+class Columns(NamedTuple):
+    """Records as `build_batch_of` takes them: views of Arrow's layout, but with sizes in the place of ends.
+
+    timestamps: int64, one a record. headers: how many each has, int64; names, contents: of all of them, no name null.
+    """
+
+    timestamps: memoryview
+    keys: Cells
+    values: Cells
+    headers: memoryview
+    names: Cells
+    contents: Cells
+
+
+def build_batch_of(columns: Columns, *, codec_id: int = 0) -> bytearray:
+    """One v2 batch of a producer without an id: as `build_batch` makes it of the same records, with offsets from 0 on.
+
+    Raises: OverflowError for timestamps more than 63 bits apart.
+    """
+    out, latest = spread(HEADER_SIZE, *columns)
+    if codec_id:
+        body = codec_of(codec_id).compress(memoryview(out)[HEADER_SIZE:])
+        out = bytearray(HEADER_SIZE)
+        out += body
+    count, length = len(columns.timestamps), len(out) - LENGTH_OVERHEAD
+    times = columns.timestamps[0], max(NO_TIMESTAMP, latest)
+    producer = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
+    HEADER.pack_into(out, 0, 0, length, NO_LEADER_EPOCH, MAGIC, 0, codec_id, count - 1, *times, *producer, count)
     write_crc(out, 0, len(out))
     return out
 

@@ -10,9 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kbroker.pipeline import columns
-from kbroker.pipeline.columns import Span
+from kbroker.pipeline.columns import Encoder, Span
+from kbroker.pipeline.errors import PipelineError
 from protocol.records import Record, RecordError, legacy
 from protocol.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_SIZE, LENGTH_AT, LENGTH_OVERHEAD, MAGIC_AT, write_crc
 from protocol.records.content import build_batch
@@ -175,3 +178,101 @@ def test_columns_of_a_batch_say_where_they_end() -> None:
     sizes = {name: batch.column(name).nbytes for name in ("offset", "timestamp", "partition")}
     assert sizes == {"offset": 160, "timestamp": 160, "partition": 80}
     assert pa.Table.from_batches([batch]).nbytes < 3000
+
+
+CELL = st.none() | st.binary(max_size=8) | st.integers(50, 400).map(bytes)
+HEADER = st.tuples(st.binary(max_size=5).filter(lambda name: name.isascii()), CELL)
+TIMES = st.integers(0, 2**45) | st.sampled_from([-1, 0, 253_402_214_399_999, 253_402_214_400_000, 2**62, 2**63 - 1])
+ROWS = st.lists(st.tuples(TIMES, CELL, CELL, st.lists(HEADER, max_size=3).map(tuple)), max_size=40)
+
+
+def as_rows(found: list[Record], *, large: bool = False, text: bool = False) -> pa.RecordBatch:
+    """Records as Spark hands them to a Python worker. text: names of headers as text, as the data source has them."""
+    blob = pa.large_binary() if large else pa.binary()
+    headers = pa.list_(pa.struct([("key", pa.string() if text else pa.binary()), ("value", pa.binary())]))
+    pairs = [[{"key": name, "value": value} for name, value in each.headers] or None for each in found]
+    columns = {
+        "key": pa.array([each.key for each in found], blob),
+        "value": pa.array([each.value for each in found], blob),
+        "timestampMs": pa.array([each.timestamp for each in found], pa.int64()),
+        "headers": pa.array(pairs, headers),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def runs_of(found: list[Record], most_bytes: int, most_records: int) -> list[list[Record]]:
+    """Records in batches of so many bytes, and so many records, at most: counted one by one."""
+    runs: list[list[Record]] = []
+    size = 0
+    for each in found:
+        more = 20 + len(each.key or b"") + len(each.value or b"")
+        more += sum(10 + len(name) + len(content or b"") for name, content in each.headers)
+        if not runs or size + more > most_bytes or len(runs[-1]) == most_records or _is_far(runs[-1][0], each):
+            runs.append([])
+            size = 0
+        runs[-1].append(each)
+        size += more
+    return [[each._replace(offset=index) for index, each in enumerate(run)] for run in runs]
+
+
+def _is_far(first: Record, other: Record) -> bool:
+    return not -(2**63) <= other.timestamp - first.timestamp < 2**63
+
+
+@settings(max_examples=80)
+@given(ROWS, st.integers(1, 2000), st.integers(1, 50), st.integers(0, 4), st.booleans(), st.integers(0, 5))
+def test_rows_become_the_batches_of_their_records(
+    rows: list[Any], most_bytes: int, most_records: int, codec: int, large: bool, cut: int
+) -> None:
+    found = [Record(index, *each) for index, each in enumerate(rows)]
+    encoder = Encoder(as_rows(found, large=large, text=codec % 2 == 0).slice(cut))  # as a part of a batch of Spark's
+    made = [encoder.encoded(*run, codec) for run in encoder.batches(most_bytes, most_records)]
+    assert made == [build_batch(run, codec_id=codec) for run in runs_of(found[cut:], most_bytes, most_records)]
+
+
+def test_times_that_no_batch_has_together_go_to_several() -> None:
+    found = [Record(index, time, b"k", b"v") for index, time in enumerate([-1, 5, 2**63 - 1, 2**63 - 2, -1])]
+    encoder = Encoder(as_rows(found))
+    assert list(encoder.batches(1000)) == [(0, 2), (2, 5)]
+
+
+def test_rows_without_some_columns_are_records_without_them() -> None:
+    rows = pa.RecordBatch.from_arrays([pa.array(["a", "bb"])], names=["value"])
+    assert Encoder(rows).encoded(0, 2) == build_batch([Record(0, -1, None, b"a"), Record(1, -1, None, b"bb")])
+
+
+def test_bytes_under_a_null_are_not_written() -> None:
+    """Arrow leaves open what lies where there is no value."""
+    ends, data = pa.py_buffer(b"".join(each.to_bytes(4, "little") for each in (0, 2, 4, 6))), pa.py_buffer(b"aabbcc")
+    column = pa.Array.from_buffers(pa.binary(), 3, [pa.py_buffer(bytes([0b101])), ends, data])
+    rows = pa.RecordBatch.from_arrays([column], names=["value"])
+    expected = [Record(index, -1, None, value) for index, value in enumerate((b"aa", None, b"cc"))]
+    assert Encoder(rows).encoded(0, 3) == build_batch(expected)
+
+
+def test_a_batch_of_rows_costs_no_call_for_each() -> None:
+    found = as_rows([Record(index, index, b"key", bytes(100)) for index in range(1000)])
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename == columns.__file__
+
+    sys.setprofile(count)
+    try:
+        encoder = Encoder(found)
+        made = [encoder.encoded(*run) for run in encoder.batches(500_000)]
+    finally:
+        sys.setprofile(None)
+    assert len(made) == 1
+    assert calls < 40
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"), [([None], "a header is null"), ([{"key": None, "value": b"v"}], "a header has no key")]
+)
+def test_headers_that_no_record_has_are_told(headers: list[Any], told: str) -> None:
+    column = pa.array([None, [{"key": "good", "value": None}], headers], columns.HEADERS)
+    rows = pa.RecordBatch.from_arrays([pa.array([b""] * 3), column], names=["value", "headers"])
+    with pytest.raises(PipelineError, match=told):
+        Encoder(rows)

@@ -1,4 +1,5 @@
-"""Records as columns: what `gather` writes is what `parse` reads, and it never writes beyond the room it was given."""
+"""Records as columns: what `gather` writes is what `parse` reads, and never beyond the room that it was given; what
+`spread` makes of columns is what `pack` makes of records."""
 
 from __future__ import annotations
 
@@ -11,7 +12,17 @@ from hypothesis import strategies as st
 
 from protocol.records import Record, RecordError
 from protocol.records.batch import COUNT, RECORDS_AT, unpack_header
-from protocol.records.content import Room, build_batch, gather_records, open_records, parse_records, run_of
+from protocol.records.content import (
+    Cells,
+    Columns,
+    Room,
+    build_batch,
+    build_batch_of,
+    gather_records,
+    open_records,
+    parse_records,
+    run_of,
+)
 from tests.protocol.records.test_walker import WALKERS
 
 BYTES = st.none() | st.binary(max_size=300)
@@ -101,3 +112,74 @@ def test_records_that_are_cut_are_refused() -> None:
     body, start, end = open_records(memoryview(batch), 0, header)
     with pytest.raises(RecordError, match="header"):
         gather_records(body, [run_of(start, end, header)], 0, room_for(1, 100))
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def numbers(values: list[int]) -> memoryview:
+    return memoryview(array("q", values))
+
+
+def column(values: list[bytes | None]) -> Cells:
+    sizes = [-1 if each is None else len(each) for each in values]
+    return numbers(sizes), memoryview(b"".join(each or b"" for each in values))
+
+
+def in_columns(records: list[Record]) -> Columns:
+    pairs = [pair for each in records for pair in each.headers]
+    return Columns(
+        numbers([each.timestamp for each in records]),
+        column([each.key for each in records]),
+        column([each.value for each in records]),
+        numbers([len(each.headers) for each in records]),
+        column([name for name, _ in pairs]),
+        column([content for _, content in pairs]),
+    )
+
+
+@pytest.mark.parametrize("kind", WALKERS)
+@settings(max_examples=60)
+@given(rows=st.lists(st.tuples(INT64 | st.integers(-1, 2**45), BYTES, BYTES, HEADERS), min_size=1, max_size=70))
+def test_columns_are_packed_as_their_records_are(kind: str, rows: list[Any]) -> None:
+    records = [Record(index, *each) for index, each in enumerate(rows)]
+    outcomes: list[Any] = []
+    for packed in (
+        lambda: WALKERS[kind].spread(3, *in_columns(records)),
+        lambda: (bytes(3) + WALKERS[kind].pack(records, 0, records[0].timestamp), max(each[1] for each in records)),
+    ):
+        try:
+            outcomes.append(packed())
+        except OverflowError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_batch_of_columns_is_the_batch_of_their_records(codec: int) -> None:
+    for times in ([5, 7, 6], [-1, -1, -1], [2**63 - 1, 0, -1]):
+        records = [Record(index, time, b"k", b"v" * 300, ((b"h", None),)) for index, time in enumerate(times)]
+        assert build_batch_of(in_columns(records), codec_id=codec) == build_batch(records, codec_id=codec)
+
+
+BROKEN = {
+    "no records": Columns(numbers([]), column([]), column([]), numbers([]), column([]), column([])),
+    "fewer keys": in_columns([Record(0, 1, b"k", b"v")])._replace(keys=column([])),
+    "fewer values": in_columns([Record(0, 1, b"k", b"v")])._replace(values=column([])),
+    "no headers' counts": in_columns([Record(0, 1, b"k", b"v")])._replace(headers=numbers([])),
+    "more headers than names": in_columns([Record(0, 1, b"k", b"v")])._replace(headers=numbers([1])),
+    "headers below none": in_columns([Record(0, 1, b"k", b"v")] * 2)._replace(headers=numbers([1, -1])),
+    "a null name": in_columns([Record(0, 1, b"k", b"v", ((b"h", b"c"),))])._replace(names=column([None])),
+    "a name without content": in_columns([Record(0, 1, b"k", b"v", ((b"h", b"c"),))])._replace(contents=column([])),
+    "keys cut short": in_columns([Record(0, 1, b"k", b"v")])._replace(keys=(numbers([2]), memoryview(b"k"))),
+    "values left over": in_columns([Record(0, 1, b"k", b"v")])._replace(values=(numbers([0]), memoryview(b"v"))),
+    "a size below null": in_columns([Record(0, 1, b"k", b"v")])._replace(keys=(numbers([-2]), memoryview(b""))),
+    "a size that is none": in_columns([Record(0, 1, b"k", b"v")])._replace(keys=(numbers([2**31]), memoryview(b""))),
+}
+
+
+@pytest.mark.parametrize("kind", WALKERS)
+@pytest.mark.parametrize("broken", BROKEN)
+def test_columns_that_do_not_fit_each_other_are_not_read(kind: str, broken: str) -> None:
+    with pytest.raises(AssertionError):
+        WALKERS[kind].spread(0, *BROKEN[broken])
