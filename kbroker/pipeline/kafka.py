@@ -101,6 +101,29 @@ def read(
     return _in_tasks(spark, parts, read_one, f"{DDL}, {HEADERS_DDL}").select(*COLUMNS)
 
 
+def read_into(
+    spark: SparkSession,
+    source: Source,
+    spans: Spans,
+    made: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    ddl: str,
+    *,
+    allow_gaps: bool,
+    ids: Mapping[str, str],
+) -> DataFrame:
+    """What is made of the committed records of these spans by the workers that read them: Spark never sees the records.
+
+    made: of a task's rows, which `read` would give. ddl: of what it makes.
+    """
+    parts = _parts(spans)
+    ask = _asked(source, ids, committed=True, allow_gaps=allow_gaps)
+
+    def read_one(number: int) -> Iterator[pa.RecordBatch]:
+        return made(ask(parts[number], None))
+
+    return _in_tasks(spark, parts, read_one, ddl)
+
+
 def read_sizes(
     spark: SparkSession, source: Source, spans: Spans, *, value_prefix: int, times: tuple[int, int], allow_gaps: bool
 ) -> DataFrame:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -24,10 +25,9 @@ from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.lease import Lease
 from kbroker.pipeline.names import carried, check_names
 from kbroker.pipeline.progress import FREE, Pace, Step
-from kbroker.pipeline.replay import renamed_topics
 from kbroker.pipeline.storage import Storage, files_as_they_are
 from kbroker.pipeline.wire import AnswerError, Cluster, PartitionEnd, Place
-from kbroker.pipeline.write import WRITTEN, Task, written
+from kbroker.pipeline.write import PACKED, WRITTEN, Task, appended, packed
 from protocol.errors import ErrorCode
 
 Summary = dict[str, Any]
@@ -260,9 +260,12 @@ class _Job:
     def _carried_out(self, spans: Spans, chunk: Mapping[str, Any], read: Read) -> dict[str, int]:
         """How many records of each topic were written, by its name at the source."""
         bases = {(topic, index): base for topic, index, base in chunk["bases"]}
-        rows = kafka.read(self._spark, self._source, spans, allow_gaps=self._policy.allow_gaps, ids=ahead.ids_of(read))
         task = Task(self._target.settings, Producer(*chunk["producer"]), bases, None, self._codec)
-        done = ahead.in_generations(written(renamed_topics(rows, self.names), task), read, self.names)
+        made, ids = partial(packed, task, dict(self.names)), ahead.ids_of(read)
+        batches = kafka.read_into(
+            self._spark, self._source, spans, made, PACKED, allow_gaps=self._policy.allow_gaps, ids=ids
+        )
+        done = ahead.in_generations(appended(batches, task), read, self.names)
         place = self._store.path(f"{MAP}/chunk-{self._known['chunks']:010}")
         done.write.mode("overwrite").parquet(place)
         frame = files_as_they_are(self._spark).schema(MAPPED).parquet(place)

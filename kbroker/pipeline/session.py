@@ -32,6 +32,7 @@ ALWAYS = {
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",  # dates of the archive are the same everywhere
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(8 << 20),  # by itself 64 MB, which the JVM and a worker each have
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",  # rows of 1 KB from Python workers come half as fast again by it

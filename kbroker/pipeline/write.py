@@ -1,8 +1,8 @@
 """Writing records to topics from Spark's tasks: in order, with their timestamps, and there once whatever is repeated.
 
 Called by replay and mirror. Two stages. Rows become batches, by as many tasks as the rows come in, a range of offsets
-each: that is the work. Then each target partition's batches are appended by one task, for a partition has one order;
-it does nothing with a record.
+each: that is the work, and a mirror's workers do it where they have read them. Then each target partition's batches are
+appended by one task, for a partition has one order; it does nothing with a record.
 
 Spark's connector cannot set timestamps, and repeats what a task had written before it died. Here a partition's records
 are numbered from the state's `base`: the n-th of them has sequence number n, under a producer id that the state keeps.
@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import chain, groupby, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ _WRITTEN = pa.schema(
         ("appended", pa.int64()),
     ]
 )
-_PACKED = "place int, range int, number int, runs array<bigint>, data binary"
+PACKED = "place int, range int, number int, runs array<bigint>, data binary"
 """A row for each batch. place: of its target partition, in the order of the task's bases. range, number: which task
 made it, and which one of its batches it is: the order of a partition's batches. runs: first source offset and number of
 records of each run of offsets without a gap."""
@@ -87,15 +87,19 @@ def written(ordered: DataFrame, task: Task) -> DataFrame:
     ordered: the rows of each of the frame's partitions are in order, and what one of them has of a target partition
     comes before what the next one has of it.
     """
+    return appended(ordered.mapInArrow(partial(packed, task, {}), PACKED), task)
+
+
+def appended(batches: DataFrame, task: Task) -> DataFrame:
+    """Append batches (rows of PACKED) and say where their records went: WRITTEN."""
     tasks = max(1, min(len(task.bases), MOST_TASKS))
-    packed = ordered.mapInArrow(partial(_packed, task), _PACKED)
-    placed = packed.repartitionById(tasks, f.col("place") % tasks).sortWithinPartitions("place", "range", "number")
+    placed = batches.repartitionById(tasks, f.col("place") % tasks).sortWithinPartitions("place", "range", "number")
 
     def append(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         places = sorted(task.bases)
         with Cluster(task.settings, patient=True) as cluster:
             for number, rows in groupby(_rows(batches), key=lambda row: row[0]):
-                yield _Writer(cluster, task, places[number]).write((runs, data) for _, runs, data in rows)
+                yield from _Writer(cluster, task, places[number]).write((runs, data) for _, runs, data in rows)
 
     return placed.mapInArrow(append, WRITTEN)
 
@@ -105,8 +109,9 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, list[int], b
         yield from zip(*(batch.column(name).to_pylist() for name in ("place", "runs", "data")), strict=True)
 
 
-def _packed(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of one of the frame's partitions as batches: rows of _PACKED."""
+def packed(task: Task, names: Mapping[str, str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of one of a frame's partitions, in order, as batches: rows of PACKED. names: of topics whose name at the
+    target is another one."""
     context = TaskContext.get()
     mine = context.partitionId() if context else 0
     numbers = {place: number for number, place in enumerate(sorted(task.bases))}
@@ -115,7 +120,8 @@ def _packed(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     most = max(1, int(task.rate / 10)) if task.rate else ROWS
     found: list[tuple[int, int, int, list[int], bytearray]] = []
     made = 0
-    for place, piece in _pieces(batches):
+    for (topic, partition), piece in _pieces(batches):
+        place = names.get(topic, topic), partition
         if place not in numbers:
             raise PipelineError(f"{place[0]} has no partition {place[1]}: give it as many as the source has, or re-key")
         rows, offsets = Encoder(piece), piece.column("offset").to_numpy()
@@ -168,15 +174,23 @@ class _Writer:
                 f"{place[0]}-{place[1]} ends at {end}, before {self._base} where this job began to write: it was "
                 "made again or cut; remove the job's state (--state) to write it all again"
             )
-        self._index = 0
+        self._index, self._began = 0, time.monotonic()
         self._runs: list[list[int]] = []  # source offset, target offset, records
 
-    def write(self, batches: Iterator[tuple[list[int], bytes]]) -> pa.RecordBatch:
-        """Append batches (their runs, as _PACKED has them, and their bytes): rows of WRITTEN."""
-        self._cluster.append(self._place, self._batches(batches))
+    def write(self, batches: Iterator[tuple[list[int], bytes]]) -> Iterator[pa.RecordBatch]:
+        """Append batches (their runs, as PACKED has them, and their bytes): rows of WRITTEN."""
+        for batch in batches:
+            some = chain([batch], islice(batches, _MANY - 1))
+            self._cluster.append(self._place, self._batches(some))
+            if done := self._runs[:-1]:  # of a compacted topic there may be as many as records
+                yield self._told(done)
+                self._runs = self._runs[-1:]
         if self._index < self._there:
             raise self._foreign()
-        runs = np.array(self._runs, np.int64).reshape(-1, 3)
+        yield self._told(self._runs)
+
+    def _told(self, done: list[list[int]]) -> pa.RecordBatch:
+        runs = np.array(done, np.int64).reshape(-1, 3)
         there = np.clip(self._base + self._there - runs[:, 1], 0, runs[:, 2])
         columns = [pa.array(runs[:, 0]), pa.array(runs[:, 1]), pa.array(runs[:, 2]), pa.array(runs[:, 2] - there)]
         topic = pa.repeat(pa.scalar(self._place[0], pa.string()), len(runs))
@@ -185,7 +199,6 @@ class _Writer:
 
     def _batches(self, batches: Iterator[tuple[list[int], bytes]]) -> Iterator[bytearray]:
         """The batches that are not there yet, numbered."""
-        began = time.monotonic()
         for runs, data in batches:
             header = unpack_header(memoryview(data), 0)
             first, count = self._index, header[COUNT]
@@ -201,12 +214,12 @@ class _Writer:
                     continue
                 rest = [each._replace(offset=number) for number, each in enumerate(records[passed:])]
                 batch = encoded(rest, codec_id=self._codec)
-            self._wait(began, first + passed - self._there)
+            self._wait(first + passed - self._there)
             yield produced(batch, self._task.producer, first + passed)
 
-    def _wait(self, began: float, sent: int) -> None:
+    def _wait(self, sent: int) -> None:
         if self._task.rate:
-            threading.Event().wait(max(0.0, began + sent / self._task.rate - time.monotonic()))
+            threading.Event().wait(max(0.0, self._began + sent / self._task.rate - time.monotonic()))
 
     def _note(self, runs: list[int]) -> None:
         """Remember which target offsets a batch's source offsets become."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from kafka import KafkaProducer
 from pyspark.sql import functions as f
 
 from kbroker import testing
-from kbroker.pipeline import archive, audit, files, kafka, manifests, ranges, replay
+from kbroker.pipeline import archive, audit, files, kafka, manifests, ranges, replay, write
 from kbroker.pipeline.columns import encoded
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.hashing import murmur2
@@ -248,6 +249,25 @@ def test_what_a_task_had_written_is_passed_over_wherever_it_ended(
         assert sum(row.appended for row in found) == new
     assert [(row.source_offset, row.target_offset, row.records) for row in found] == [(0, 0, 1000)]
     assert audit.audit(spark, source, source, {topic: copy})["equal"]
+
+
+def test_what_was_written_of_a_topic_of_gaps_is_told_on_the_way(
+    cluster: Cluster, source: Source, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that kept it to the end would want memory for each gap."""
+    monkeypatch.setattr(write, "_MANY", 2)
+    cluster.create(topic, 1, KEEP)
+    task = Task(source.settings, cluster.producer(), {(topic, 0): 0})
+    sent = []
+
+    def batches() -> Iterator[tuple[list[int], bytes]]:
+        for number in range(5):  # of two records each, a gap before each record
+            sent.append(number)
+            yield [4 * number, 1, 4 * number + 2, 1], bytes(encoded([Record(index, T0, b"", b"") for index in (0, 1)]))
+
+    told = [(len(sent), rows.num_rows) for rows in write._Writer(cluster, task, (topic, 0)).write(batches())]
+    assert told == [(2, 3), (4, 4), (5, 2), (5, 1)]
+    assert cluster.ends([topic])[topic, 0].end == 10
 
 
 def test_re_keyed_records_lie_where_kafkas_producer_puts_them(spark: Any, source: Source) -> None:
