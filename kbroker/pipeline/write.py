@@ -183,13 +183,13 @@ class _Writer:
             some = chain([batch], islice(batches, _MANY - 1))
             self._cluster.append(self._place, self._batches(some))
             if done := self._runs[:-1]:  # of a compacted topic there may be as many as records
-                yield self._told(done)
+                yield self._rows_of(done)
                 self._runs = self._runs[-1:]
         if self._index < self._there:
             raise self._foreign()
-        yield self._told(self._runs)
+        yield self._rows_of(self._runs)
 
-    def _told(self, done: list[list[int]]) -> pa.RecordBatch:
+    def _rows_of(self, done: list[list[int]]) -> pa.RecordBatch:
         runs = np.array(done, np.int64).reshape(-1, 3)
         there = np.clip(self._base + self._there - runs[:, 1], 0, runs[:, 2])
         columns = [pa.array(runs[:, 0]), pa.array(runs[:, 1]), pa.array(runs[:, 2]), pa.array(runs[:, 2] - there)]
