@@ -378,11 +378,11 @@ BROKER_SOFTWARE = "kbroker"
 
 CONTROL, TO_CONTROLLER, IN_SYNC, FETCHER = "control", "to-controller", "in-sync", "fetcher"
 MARKERS, TRANSACTIONS = "markers", "transactions"
-SHARE_STATE, DEAD_LETTERS = "share-state", "dead-letters"
+SHARE_STATE, DEAD_LETTERS, END_OFFSETS = "share-state", "dead-letters", "end-offsets"
 QUORUM, LIFE = "quorum", "life"
 """Purposes of connections: what a controller says, and is asked; replication; what coordinators of transactions say,
-and ask; what share coordinators are asked, and records for the dead letter queues of share groups; of a member of a
-quorum: the metadata log, and its registration and heartbeats.
+and ask; what share coordinators are asked, records for the dead letter queues of share groups, and where the
+partitions end that these read; of a member of a quorum: the metadata log, and its registration and heartbeats.
 
 In-sync sets have a connection of their own: they go to the control plane's listener, where a controller has one.
 Further fetchers to one broker are `fetcher-1`, `fetcher-2` and so on.

@@ -2,9 +2,8 @@
 
 Served: 76 and 77 in version 1, 90 in 0-1, 91 and 92 in 0 (KIP-932, KIP-1226). A member is answered when what its
 heartbeat changed is committed. Offsets of a share group are kept by share coordinators, which the group's coordinator
-asks (`broker/share_groups.py`); they change only while the group has no members.
-
-Unlike Kafka: lag is -1, unknown, of partitions that another broker leads than the one that coordinates the group.
+asks (`broker/share_groups.py`); they change only while the group has no members. How far the group is behind follows
+from where partitions end, which their leaders are asked (`broker/end_offsets.py`).
 """
 
 from __future__ import annotations
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 
     from kbroker.api.authorization import Left
     from kbroker.api.call import Call, InSlices, Result
+    from kbroker.broker.end_offsets import End
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 NO_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
@@ -148,20 +148,14 @@ def _describe_offsets(asked: DescribeShareGroupOffsetsRequestGroup, call: Call, 
     kept_back = {name for name, _ in hidden}
 
     def summarized(results: Mapping[tuple[bytes, int], Any], now_ms: int) -> None:
+        wanted = {(names[topic_id], index) for (topic_id, index), summary in results.items() if _has_lag(summary)}
+        broker.share_partitions.ends.ask(wanted, lambda ends, now_ms: ended(results, ends), now_ms)
+
+    def ended(results: Mapping[tuple[bytes, int], Any], ends: Mapping[tuple[str, int], End]) -> None:
         topics: dict[str, list[DescribeShareGroupOffsetsResponsePartition]] = {}
         for (topic_id, index), summary in results.items():
             name = names[topic_id]
-            is_good = not summary.error_code
-            topics.setdefault(name, []).append(
-                DescribeShareGroupOffsetsResponsePartition(
-                    partition_index=index,
-                    start_offset=summary.start_offset if is_good else -1,
-                    leader_epoch=summary.leader_epoch if is_good else 0,
-                    lag=share.lag(name, index, summary) if is_good else -1,
-                    error_code=summary.error_code,
-                    error_message=summary.error_message if summary.error_code else None,
-                )
-            )
+            topics.setdefault(name, []).append(_described_offset(index, summary, ends.get((name, index))))
         for name, index in unknown:
             topics.setdefault(name, []).append(
                 DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=-1, leader_epoch=0)
@@ -183,6 +177,34 @@ def _describe_offsets(asked: DescribeShareGroupOffsetsRequestGroup, call: Call, 
         )
 
     share.summarize(asked.group_id, wanted, summarized, call.now_ms)
+
+
+def _has_lag(summary: Any) -> bool:
+    """Whether it is known of a share-partition where it begins."""
+    return not summary.error_code and summary.start_offset >= 0
+
+
+def _described_offset(index: int, summary: Any, end: End | None) -> DescribeShareGroupOffsetsResponsePartition:
+    """A share-partition. end: of the partition; None if it was not asked for."""
+    if end is not None and end.code is not ErrorCode.NONE:
+        return DescribeShareGroupOffsetsResponsePartition(
+            partition_index=index, start_offset=0, leader_epoch=0, error_code=end.code, error_message=end.code.message
+        )
+    if summary.error_code:
+        return DescribeShareGroupOffsetsResponsePartition(
+            partition_index=index,
+            start_offset=-1,
+            leader_epoch=0,
+            error_code=summary.error_code,
+            error_message=summary.error_message,
+        )
+    over = summary.start_offset + max(summary.delivery_complete_count, 0)
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=index,
+        start_offset=summary.start_offset,
+        leader_epoch=summary.leader_epoch,
+        lag=-1 if end is None else max(end.offset - over, 0),
+    )
 
 
 def _hidden(index: int) -> DescribeShareGroupOffsetsResponsePartition:

@@ -271,11 +271,3 @@ class ShareGroups:
             self._ask(SUMMARIZE, group_id, said, then, now_ms)
         else:
             then({}, now_ms)
-
-    def lag(self, topic: str, partition: int, summary: Any) -> int:
-        """Records that are not over; -1 unless this broker leads the partition, and the start is known."""
-        found = self._broker.replicas.partitions.get((topic, partition))
-        if found is None or not found.is_leader or found.log is None or summary.start_offset < 0:
-            return -1
-        over: int = summary.start_offset + max(summary.delivery_complete_count, 0)
-        return max(found.log.high_watermark - over, 0)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from kbroker.broker.end_offsets import EndOffsets
 from kbroker.broker.facts import Touched
 from kbroker.broker.share_sessions import ShareSessions
 from kbroker.broker.share_state import READ, WRITE, ShareStateRequests
@@ -125,6 +126,7 @@ class SharePartitions:
         self.requests = ShareStateRequests(
             plane.broker_id, broker.share_coordinator, plane, requester, broker.scheduler, broker.tell
         )
+        self.ends = EndOffsets(plane.broker_id, plane.cache, broker.replicas, requester)
         self._requester = requester
         self._led: dict[Place, LedSharePartition] = {}
         self._alarms = broker.scheduler.alarms_by_key(self._expire)

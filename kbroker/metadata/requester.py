@@ -23,6 +23,7 @@ from kbroker.config.limits import PEER_FAILURES_SAID_EVERY_MS
 from kbroker.ports import (
     CONTROL,
     DEAD_LETTERS,
+    END_OFFSETS,
     IN_SYNC,
     LIFE,
     MARKERS,
@@ -58,7 +59,7 @@ VERSIONS = {
 }
 """In which brokers of Apache 3.9 ask each other. Of others it depends on what is asked: their askers say it."""
 
-OF_COORDINATORS = frozenset({MARKERS, TRANSACTIONS, SHARE_STATE, DEAD_LETTERS})
+OF_COORDINATORS = frozenset({MARKERS, TRANSACTIONS, SHARE_STATE, DEAD_LETTERS, END_OFFSETS})
 """Purposes that have the patience of request.timeout.ms; controllers have that of controller.socket.timeout.ms."""
 
 FOR_THE_OPERATOR = frozenset({PeerFaultKind.UNSUPPORTED, PeerFaultKind.UNSPOKEN, PeerFaultKind.NOT_LET_IN})

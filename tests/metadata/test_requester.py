@@ -17,6 +17,7 @@ from kbroker.metadata.store import BrokerInfo, Endpoint
 from kbroker.ports import (
     CONTROL,
     DEAD_LETTERS,
+    END_OFFSETS,
     FETCHER,
     IN_SYNC,
     MARKERS,
@@ -87,6 +88,7 @@ class Bench:
         (TRANSACTIONS, INSIDE),
         (SHARE_STATE, INSIDE),
         (DEAD_LETTERS, INSIDE),
+        (END_OFFSETS, INSIDE),
         (FETCHER, INSIDE),
         (f"{FETCHER}-1", INSIDE),
         (CONTROL, CONTROLLERS),
