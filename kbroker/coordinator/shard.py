@@ -36,8 +36,8 @@ class Shard(ABC, Generic[R]):
     high_watermark: what is below it is committed. written_end: of the log, after what this shard has written. waiting:
     (end offset, note) of what has been written and is to be told to `committed`, in the order of the log. unheard: of
     the cluster's image, what it is told once it is loaded. set_timer: what the effect SetTimer does, for what is no
-    operation (`Again`); the runtime's. IF_MISPLACED: for the log, what is lost of ids whose
-    partition has become another one.
+    operation (`Again`); the runtime's. IF_MISPLACED: for the log, what is lost of ids whose partition has become
+    another one.
     """
 
     IF_MISPLACED: ClassVar[str]
