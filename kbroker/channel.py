@@ -117,12 +117,16 @@ class Muted:
 
 
 class Repeated(NamedTuple):
-    """An answer that the same request has again while it `holds`. head, tail: around the correlation id."""
+    """An answer that the same request has again while it `holds`.
+
+    head, tail: around the correlation id. finalized: the features by which it was served (`metadata/features.py`).
+    """
 
     api: int
     head: bytes
     tail: bytes
     again: Again
+    finalized: Mapping[str, int]
 
 
 class Channel:

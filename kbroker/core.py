@@ -218,6 +218,7 @@ class Core:
         self._waking: dict[Hashable, None] = {}  # keys that many watch, to be looked at in slices
         self._is_waking = False
         self._requests, self._facts, self._replicas = broker.counters.requests, broker.facts, broker.replicas
+        self._features = broker.features
         self._now_ms = now_ms
         routes, authorized, self._served = tables_of(broker)
         self._routes = {False: OwnRoutes(routes), True: OwnRoutes(authorized)}  # by whether there are rules
@@ -336,8 +337,8 @@ class Core:
         known = channel.repeated.get(key)
         if known is None:
             return False
-        api, head, tail, again = known
-        if not again.holds(now_ms):
+        api, head, tail, again, finalized = known
+        if finalized is not self._features.finalized or not again.holds(now_ms):
             del channel.repeated[key]
             return False
         self._requests[api] += 1
@@ -359,7 +360,7 @@ class Core:
         assert isinstance(answer, bytes), answer
         head, tail = answer[:SIZE_BYTES], answer[SIZE_BYTES + BEHIND_CORRELATION - CORRELATION_AT :]
         key = data[:CORRELATION_AT] + data[BEHIND_CORRELATION:]
-        channel.repeated[key] = Repeated(request.route.api, head, tail, again)
+        channel.repeated[key] = Repeated(request.route.api, head, tail, again, self._features.finalized)
 
     @property
     def _may_repeat(self) -> bool:

@@ -131,6 +131,12 @@ def test_a_coordinator_that_has_gone_ends_it(members: Members) -> None:
     assert members.beat("a").error_code == ErrorCode.NOT_COORDINATOR
 
 
+def test_a_feature_that_is_not_finalized_any_more_ends_it(members: Members) -> None:
+    features = members.world.broker.features
+    features.adopt({name: level for name, level in features.finalized.items() if name != "group.version"}, 9)
+    assert members.beat("a").error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
 def test_committed_offsets_do_not(members: Members) -> None:
     topic = OffsetCommitRequestTopic(
         name=TOPIC,
