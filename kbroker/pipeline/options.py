@@ -13,7 +13,7 @@ from typing import Any
 
 from kbroker.pipeline.ahead import RECREATED
 from kbroker.pipeline.errors import PipelineError
-from kbroker.pipeline.settings import check_names, check_usable
+from kbroker.pipeline.settings import check_settings, check_usable
 from kbroker.pipeline.wire import EARLIEST, LATEST, Cluster, Place, Settings
 
 _KNOWN = {
@@ -57,6 +57,8 @@ _WORDS = {
 }
 """Options of which a typing error would pass for the other word."""
 
+_LARGEST = (1 << 63) - 1
+"""Of offsets and of times in ms, in Kafka's protocol."""
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -73,8 +75,8 @@ class Options:
                 self._given[name.lower()] = text.lower()
                 if text.lower() not in allowed:
                     raise PipelineError(f"option {name}: {text!r} is none of {', '.join(allowed)}")
-        kafkas = [name.removeprefix("kafka.") for name in self._given if name.startswith("kafka.")]
-        check_names(kafkas, "option kafka.{}")
+        kafkas = {name[6:]: value for name, value in self._given.items() if name.startswith("kafka.")}
+        check_settings(kafkas, "option kafka.{}")
         check_usable(kafkas)
 
     def get(self, name: str, default: str | None = None) -> str | None:
@@ -92,12 +94,14 @@ class Options:
             return None
         if not re.fullmatch(r"\d+", text):
             raise PipelineError(f"option {name}: {text!r} is no number")
+        if int(text) > _LARGEST:
+            raise PipelineError(f"option {name}: {text} is more than {_LARGEST}, the largest number of Kafka's")
         return int(text)
 
     def seconds(self, name: str, default: str) -> float:
         """An option that is a time as Spark writes it: 500ms, 30s, 15m, 2h, 1d; without a unit ms. Raises
         PipelineError."""
-        text = (self.get(name) or default).strip().lower()
+        text = (self.get(name, default) or "").strip().lower()
         found = re.fullmatch(r"(\d+)\s*(us|ms|s|m|min|h|d)?", text)
         if not found:
             raise PipelineError(f"option {name}: {text!r} is no time: write 30s, 15m or 2h")
@@ -105,7 +109,7 @@ class Options:
 
     def parsed(self, name: str, default: str) -> Any:
         """An option that is a word or JSON. Raises PipelineError."""
-        text = self.get(name) or default
+        text = self.get(name, default) or ""
         if not text.lstrip().startswith("{"):
             return text.lower()
         try:
@@ -199,10 +203,11 @@ class Options:
         return [(topic, index) for topic in there for index in range(cluster.partitions(topic))]
 
     def _assigned(self) -> list[Place]:
-        try:
-            return [(topic, int(index)) for topic, found in self.parsed("assign", "").items() for index in found]
-        except (AttributeError, TypeError, ValueError):
-            raise PipelineError(f'option assign: {self.get("assign")!r}: write {{"topic": [0, 1]}}') from None
+        chosen = self.parsed("assign", "")
+        are_lists = isinstance(chosen, dict) and all(isinstance(each, list) and each for each in chosen.values())
+        if not are_lists or not all(_is_whole(index) for found in chosen.values() for index in found):
+            raise PipelineError(f'option assign: {self.get("assign")!r}: write {{"topic": [0, 1]}}')
+        return list(dict.fromkeys((topic, index) for topic, found in chosen.items() for index in found))
 
     def _place(self, cluster: Cluster, topic: str, index: int) -> Place:
         if not 0 <= index < cluster.partitions(topic):
@@ -213,6 +218,8 @@ class Options:
         """Offsets where reading starts or ends. which: `starting` or `ending`."""
         moment = self.number(f"{which}Timestamp")
         by_time = self.parsed(f"{which}OffsetsByTimestamp", "{}")
+        if isinstance(by_time, str):
+            raise PipelineError(f'option {which}OffsetsByTimestamp: {by_time!r}: write {{"topic": {{"0": MS}}}}')
         if moment is not None:
             by_time = nested(dict.fromkeys(places, moment))
         if by_time:
@@ -247,6 +254,8 @@ class Options:
         found = {}
         for place in places:
             moment = _number_of(place, times, f"{which}OffsetsByTimestamp")
+            if moment < 0:
+                raise PipelineError(f"option {which}OffsetsByTimestamp: {moment} is no time in ms")
             offset = cluster.offsets([place], moment)[place]
             if offset < 0:
                 if which == "starting" and self.get("startingOffsetsByTimestampStrategy", "error") == "error":
@@ -263,11 +272,19 @@ def _number_of(place: Place, numbers: Any, option: str) -> int:
     """What an option says of one partition. Raises PipelineError."""
     topic, index = place
     try:
-        return int(numbers[topic][str(index)])
+        found = numbers[topic][str(index)]
     except KeyError:
         raise PipelineError(f"option {option} says nothing of {topic}-{index}") from None
-    except (TypeError, ValueError):
-        raise PipelineError(f'option {option}: write {{"{topic}": {{"{index}": NUMBER}}}}') from None
+    except TypeError:
+        found = None
+    if not _is_whole(found):
+        raise PipelineError(f'option {option}: write {{"{topic}": {{"{index}": NUMBER}}}}')
+    return int(found)
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether JSON has a whole number there that fits into Kafka's: 1.5 and true would be taken for 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def nested(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:

@@ -1,11 +1,12 @@
-"""Names of settings that Kafka's clients have: what `kafka.NAME` of a source, and `--option`, may be.
+"""Settings that Kafka's clients have: what `kafka.NAME` of a source, and `--option`, may be.
 
-A name that is none would be passed over in silence, and the default of the one that was meant would count.
+A name or a value that is none would be passed over in silence, and the default of what was meant would count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from kbroker.pipeline.errors import PipelineError
@@ -69,13 +70,35 @@ REFUSED = {
 """Settings that Spark's Kafka source and sink refuse, and what to do instead."""
 
 
-def check_names(names: Iterable[str], shown_as: str = "{}") -> None:
-    """Raises PipelineError for a setting that no client of Kafka's has. shown_as: how its user has written it."""
-    for name in names:
+_FLAG = ("true", "false")
+_WORDS = {
+    "acks": ("all", "-1", "0", "1"),
+    "allow.auto.create.topics": _FLAG,
+    "check.crcs": _FLAG,
+    "compression.type": ("none", "gzip", "snappy", "lz4", "zstd"),
+    "enable.idempotence": _FLAG,
+    "isolation.level": ("read_uncommitted", "read_committed"),
+}
+"""Settings that are one of a few words."""
+_NUMBER = re.compile(r".*\.(ms|bytes|records|samples)|batch\.size|buffer\.memory|retries|max\.in\.flight\..*")
+_MAY_BE_NEGATIVE = ("connections.max.idle.ms", "receive.buffer.bytes", "send.buffer.bytes")
+"""Numbers of which -1 says that there is no limit, or that the operating system knows."""
+
+
+def check_settings(given: Mapping[str, str], shown_as: str = "{}") -> None:
+    """Raises PipelineError for a setting that no client of Kafka's has, or takes. shown_as: how its user has written
+    its name."""
+    for name, value in given.items():
+        shown = shown_as.format(name)
         if name not in NAMES:
             near = get_close_matches(name.removeprefix("kafka."), NAMES, 1)
             meant = f"; is it {near[0]}?" if near else ""
-            raise PipelineError(f"{shown_as.format(name)}: Kafka's clients have no such setting{meant}")
+            raise PipelineError(f"{shown}: Kafka's clients have no such setting{meant}")
+        if name in _WORDS and value.strip().lower() not in _WORDS[name]:
+            raise PipelineError(f"{shown}: {value!r} is none of {', '.join(_WORDS[name])}")
+        is_unbounded = name in _MAY_BE_NEGATIVE and value.strip() == "-1"
+        if _NUMBER.fullmatch(name) and not is_unbounded and not re.fullmatch(r"\s*[0-9]{1,19}\s*", value):
+            raise PipelineError(f"{shown}: {value!r} is no number that it may be")
 
 
 def check_usable(names: Iterable[str]) -> None:

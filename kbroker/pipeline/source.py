@@ -244,6 +244,7 @@ def _parts(spans: Mapping[Place, PartitionEnd], given: Options) -> list[WirePart
         count = max(1, round(least * (end - start) / total)) if total and least > len(spans) else 1
         if most:
             count = max(count, -(-(end - start) // most))
+        count = min(count, max(1, end - start))
         edges = [start + (end - start) * index // count for index in range(count + 1)]
         parts += [WirePart(Span(*place, a, b)) for a, b in pairwise(edges) if b > a]
     return parts
@@ -314,8 +315,10 @@ class WireReader(DataSourceReader):
             places = given.places(cluster)
             start = given.boundary(cluster, places, "starting", "earliest")
             end = given.boundary(cluster, places, "ending", "latest")
+            last = cluster.offsets(places, LATEST)
             if given.flag("failOnDataLoss", True):
-                _check_there(start, end, cluster.offsets(places, LATEST))
+                _check_there(start, end, last)
+            end = {place: min(offset, last[place]) for place, offset in end.items()}
             chosen = [place for place in places if wanted.has(place)]
             since = self._since(cluster, chosen)
         spans = {
@@ -360,6 +363,10 @@ class WireStream(DataSourceStreamReader, AvailableNow):
             places = self._given.places(cluster)
             ids = cluster.ids({topic for topic, _ in places})
             offsets = self._given.boundary(cluster, places, "starting", "latest")
+            last = cluster.offsets(places, LATEST)
+            if not self._given.goes_on:
+                _check_there(offsets, last, last)
+            offsets = {place: min(offset, last[place]) for place, offset in offsets.items()}
         return _of_topics(offsets, {name: Topic(found) for name, found in ids.items()})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -546,6 +553,9 @@ class _Writing:
         for name, kind in kinds.items():
             if name in _WRITTEN and kind not in _WRITTEN[name]:
                 raise PipelineError(f"column {name} is {kind}: it has to be {' or '.join(_WRITTEN[name])}")
+        with Cluster(self._settings) as cluster:  # a task would wait a minute for a broker that is away
+            if self._topic:
+                cluster.partitions(self._topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write a task's rows; all are acknowledged when it returns. A task that is repeated writes them again."""

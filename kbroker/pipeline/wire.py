@@ -22,7 +22,7 @@ from kbroker.log.checkpoints import format_uuid
 from kbroker.pipeline.columns import Damage, Producer, Span, decoded, last_offset, position_of
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.security import log_in, security_of, wrapped
-from kbroker.pipeline.settings import check_names
+from kbroker.pipeline.settings import check_settings
 from kbroker.runtime.blocking import BlockingConnection, connect
 from kbroker.security.client import ClientSecurity
 from protocol.errors import ErrorCode
@@ -81,10 +81,10 @@ class Settings(NamedTuple):
     @classmethod
     def of(cls, bootstrap: str, options: Mapping[str, str]) -> Settings:
         """From Kafka's client settings, without the prefix `kafka.`. Raises PipelineError for what is not spoken."""
-        check_names(options)
+        check_settings(options)
         timeout_ms = options.get("default.api.timeout.ms", "60000")
-        if not re.fullmatch("[0-9]{1,10}", timeout_ms):
-            raise PipelineError(f"default.api.timeout.ms={timeout_ms}: it is a number of ms")
+        if not 0 < int(timeout_ms) < 1 << 31:
+            raise PipelineError(f"default.api.timeout.ms={timeout_ms}: it is a number of ms, 1 at least")
         name = options.get("client.id", "kbroker-pipeline")
         return cls(bootstrap, security_of(options), name, int(timeout_ms) / 1000)
 
