@@ -6,6 +6,7 @@ Called by archive on the driver. A value that is JSON, but none of the schema, i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from pyspark.errors import PySparkException
@@ -17,6 +18,7 @@ from kbroker.pipeline import kafka
 from kbroker.pipeline.ahead import Spans
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.session import setting
 from kbroker.pipeline.values import decoder
 from kbroker.pipeline.wire import PartitionEnd
 from protocol.namedtuple import NamedTuple
@@ -24,6 +26,9 @@ from protocol.namedtuple import NamedTuple
 INFER = "infer"
 SAMPLE_RECORDS, SAMPLE_PARTITIONS = 1000, 32
 """What a schema is inferred from: the last records of a partition, of so many partitions."""
+SAMPLE_DEPTH = 64
+"""Values that are nested more deeply have no part in it: Spark's inference calls itself, and at some hundreds its JVM
+ends."""
 _CORRUPT = "_corrupt_record"
 """Spark's name for what does not fit."""
 
@@ -51,7 +56,31 @@ def parsed(text: str) -> Typed:
         ) from None
     if not isinstance(kind, StructType) or not kind.fields:
         raise PipelineError("the schema is no struct: write the columns' names and types (id bigint, name string)")
+    if name := _named_twice(kind):
+        raise PipelineError(f"the schema names {name} twice: Spark's columns do not mind case")
     return Typed(kind)
+
+
+def _named_twice(kind: DataType) -> str | None:
+    """A name that is there twice, whatever its case."""
+    if isinstance(kind, ArrayType):
+        return _named_twice(kind.elementType)
+    if not isinstance(kind, StructType):
+        return None
+    names = [each.name.lower() for each in kind.fields]
+    twice = [name for name in names if names.count(name) > 1]
+    return next(iter([*twice, *filter(None, (_named_twice(each.dataType) for each in kind.fields))]), None)
+
+
+def _once(kind: DataType) -> DataType:
+    """A type without the names that others differ from by case alone: the first is kept."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(_once(kind.elementType))
+    if not isinstance(kind, StructType):
+        return kind
+    first = {each.name.lower(): each for each in reversed(kind.fields)}
+    kept = [each for each in kind.fields if first[each.name.lower()] is each]
+    return StructType([StructField(each.name, _once(each.dataType)) for each in kept])
 
 
 _WIDER = {"int": ("bigint",), "float": ("double",)}
@@ -91,16 +120,33 @@ def inferred(spark: SparkSession, source: Source, ends: Spans) -> Typed:
     last = {place: PartitionEnd(max(span.start, span.end - SAMPLE_RECORDS), span.end) for place, span in ends.items()}
     some = dict([each for each in sorted(last.items()) if each[1].end > each[1].start][:SAMPLE_PARTITIONS])
     rows = kafka.read_apart(spark, source, some, decoder("json", None), allow_gaps=True)
-    texts = [row.value_json for row in rows.where("value_json is not null").select("value_json").collect()]
+    found = rows.where("value_json is not null").select("value_json").collect()
+    texts = [row.value_json for row in found if depth_of(row.value_json) <= SAMPLE_DEPTH]
     return Typed(_common(spark, texts), len(texts))
 
 
 def _common(spark: SparkSession, texts: Sequence[str]) -> StructType:
-    found = spark.read.json(spark.sparkContext.parallelize(texts)).schema if texts else StructType()
+    with setting(spark, "spark.sql.caseSensitive", "true"):  # or an object with names that differ by case ends the job
+        found = _once(spark.read.json(spark.sparkContext.parallelize(texts)).schema if texts else StructType())
+    assert isinstance(found, StructType)
     kind = StructType([field for field in found.fields if field.name != _CORRUPT])
     if not kind.fields:
         raise PipelineError("no schema can be inferred: there is no object of JSON among the topics' last records")
     return kind
+
+
+_NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}]')
+
+
+def depth_of(text: str) -> int:
+    """How deeply a text of JSON is nested."""
+    if text.count("{") + text.count("[") <= SAMPLE_DEPTH:
+        return text.count("{") + text.count("[")
+    depth = deepest = 0
+    for mark in _NESTING.findall(text):
+        depth += 1 if mark in "{[" else -1 if mark in "}]" else 0
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def with_struct(rows: DataFrame, typed: Typed) -> DataFrame:
@@ -108,7 +154,7 @@ def with_struct(rows: DataFrame, typed: Typed) -> DataFrame:
     whole = StructType([*typed.kind.fields, StructField(_CORRUPT, StringType())])
     struct = f.from_json("value_json", whole, {"columnNameOfCorruptRecord": _CORRUPT})
     text = f.col("value_json")
-    misfit = text.isNotNull() & (~f.ltrim(text).startswith("{") | struct[_CORRUPT].isNotNull())
+    misfit = text.isNotNull() & (~text.rlike(r"^[ \t\n\r]*\{") | struct[_CORRUPT].isNotNull())
     reason = f.when(f.col("reason").isNull() & misfit, "the value does not fit the schema").otherwise(f.col("reason"))
     shaped = f.when(~misfit, struct.dropFields(_CORRUPT))
     return rows.withColumns({"reason": reason, "value_json": shaped})

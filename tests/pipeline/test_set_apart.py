@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from kbroker.pipeline import archive, audit, profile
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.typed import depth_of, parsed
 from kbroker.pipeline.values import _check_deep, json_text
 from kbroker.pipeline.wire import Cluster
 from protocol.records import Record
@@ -64,12 +65,13 @@ def test_values_are_a_struct_by_a_schema_and_what_does_not_fit_is_set_apart(
 ) -> None:
     values = [b'{"id": 1, "name": "a"}', b'{"id": "x"}', b"[1]", b"{", None, b'{"id": 2, "more": true}']
     values += [b'{"id": 1%s}' % (b"0" * 1001), b'{"name": %s}' % (b"[" * 1001 + b"]" * 1001)]
+    values += [b'\r\n\t {"id": 3}\n']
     fill(cluster, topic, [valued(*values)])
     given = {"values": "json", "schema": "id bigint, name string"}
     found = archived(spark, source, topic, tmp_path, **given)
-    assert (found["records"], found["quarantined"], found["schema"]) == (8, 5, given["schema"])
+    assert (found["records"], found["quarantined"], found["schema"]) == (9, 5, given["schema"])
     rows = spark.read.parquet(str(tmp_path / f"topic={topic}")).orderBy("offset").select("value_json.*").collect()
-    assert [(*row,) for row in rows] == [(1, "a"), (None, None), (2, None)]
+    assert [(*row,) for row in rows] == [(1, "a"), (None, None), (2, None), (3, None)]
     reasons = apart(spark, tmp_path, topic)
     assert {reasons.pop(offset) for offset in (1, 2, 6, 7)} == {"the value does not fit the schema"}
     assert reasons[3].startswith("the value is no JSON: ")
@@ -84,11 +86,29 @@ def test_values_are_a_struct_by_a_schema_and_what_does_not_fit_is_set_apart(
 def test_a_schema_is_inferred_from_a_sample_and_kept(
     spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
-    fill(cluster, topic, [valued(b'{"id": 1}', b'{"at": [1.5]}', b"no", b"7")])
+    deep = b'{"deep": %s}' % (b"[" * 600 + b"]" * 600)
+    fill(cluster, topic, [valued(b'{"at": [1.5]}', b'{"ID": "x", "id": 1}', b"no", b"7", deep)])
     found = archived(spark, source, topic, tmp_path, values="json", schema="infer")
-    assert (found["schema"], found["inferred_from"]) == ("at array<double>, id bigint", 3)
-    fill(cluster, topic, [valued(b'{"id": "text"}')])
+    assert (found["schema"], found["inferred_from"]) == ("ID string, at array<double>", 3)
+    assert (found["records"], found["quarantined"]) == (5, 2)
+    fill(cluster, topic, [valued(b'{"at": "text"}')])
     assert archived(spark, source, topic, tmp_path, values="json", schema="infer")["quarantined"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "depth"),
+    [("1", 0), ('{"a": [1, {}]}', 3), ("[" * 99 + "]" * 99, 99), ("[" + '"[\\"[{",{},' * 99 + "1]", 2)],
+)
+def test_how_deeply_json_is_nested_is_seen(text: str, depth: int) -> None:
+    assert depth_of(text) == depth
+
+
+def test_a_schema_whose_names_differ_by_case_alone_is_told() -> None:
+    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("a", "b", "A")]
+    inner = {"type": "array", "containsNull": True, "elementType": {"type": "struct", "fields": fields}}
+    whole = {"type": "struct", "fields": [{**fields[0], "name": "x", "type": inner}]}
+    with pytest.raises(PipelineError, match="the schema names a twice"):
+        parsed(json.dumps(whole))
 
 
 @pytest.mark.parametrize("schema", ["id bigin", "{", '{"type": "struct"}', '"int"'])
