@@ -23,6 +23,10 @@ _PATTERNS = (
         r"PATH_NOT_FOUND\S*[^\n]*?file:/*(?=/)(\S+\.parquet)|FileNotFoundException: File file:/*(?=/)(\S+\.parquet)",
         "the archive's file {0} is missing: put it back, or take it out of the archive's manifest",
     ),
+    (
+        r"(?:Class org\.apache\.hadoop\.fs\.(s3a)\.S3AFileSystem not found|No FileSystem for scheme \W?(gs)\b)",
+        "the session lacks {0}'s jars: give --packages {0}, or --jars with a folder of them",
+    ),
     (r"Initial job has not accepted any resources", "the Spark master has no worker with room for this job"),
     (r"No space left on device", "the disk is full: make room, then start this job again"),
 )

@@ -22,7 +22,7 @@ from kbroker.pipeline.columns import Producer, hashes
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.names import KEPT, carried, check_names
-from kbroker.pipeline.storage import Storage, files_as_they_are
+from kbroker.pipeline.storage import Storage, as_path, files_as_they_are
 from kbroker.pipeline.wire import Cluster, Place
 from kbroker.pipeline.write import Task, written
 from protocol.namedtuple import NamedTuple
@@ -56,7 +56,7 @@ def replay(
     check_names(renamed)
     frame = selected(archive.read(spark, folder, list(renamed)), since=since, until=until)
     if keys is not None:
-        frame = with_keys(frame, files_as_they_are(spark).text(keys))
+        frame = with_keys(frame, files_as_they_are(spark).text(as_path(keys)))
     parts = in_ranges(frame)
     names = {topic: max(part.partition for part in parts if part.topic == topic) + 1 for topic in _topics_of(parts)}
     known = manifests.described(Storage(spark, folder))

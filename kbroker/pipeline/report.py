@@ -119,8 +119,8 @@ def check_writable(file: str) -> None:
 
 
 def _beside(page: Path) -> Path:
-    """The folder of a report's tables."""
-    return page.with_name(f"{page.stem}-files")
+    """The folder of a report's tables: its whole name, for Hadoop takes a colon in another for a file system's."""
+    return page.absolute().with_name(f"{page.stem}-files")
 
 
 def summary_of(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

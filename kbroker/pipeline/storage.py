@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,13 +35,22 @@ def files_as_they_are(spark: SparkSession) -> DataFrameReader:
     return spark.read.option("__globPaths__", "false")
 
 
+def as_path(name: str) -> str:
+    """A folder's or a file's name as Hadoop takes it: it would take what is before a colon for a file system's. Raises
+    PipelineError for none."""
+    if not name:
+        raise PipelineError("a folder is needed: its name is empty")
+    is_local = ":" in name.partition("/")[0] and not re.match("[A-Za-z][A-Za-z0-9+.-]*:/", name)
+    return os.path.abspath(name) if is_local else name
+
+
 class Storage:
     """A folder, by any path or URI that Spark takes."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.spark = spark
         self._jvm: Any = spark.sparkContext._jvm
-        path = self._jvm.org.apache.hadoop.fs.Path(root)
+        path = self._jvm.org.apache.hadoop.fs.Path(as_path(root))
         self._files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
         self._gateway: Any = spark.sparkContext._gateway
         self.root = str(self._files.makeQualified(path).toString()).rstrip("/")

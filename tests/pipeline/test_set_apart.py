@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from kbroker.pipeline import archive, audit, profile
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.storage import as_path
 from kbroker.pipeline.typed import depth_of, parsed
 from kbroker.pipeline.values import _check_deep, json_text
 from kbroker.pipeline.wire import Cluster
@@ -222,3 +223,23 @@ def test_a_folder_may_have_any_name(spark: Any, source: Source, cluster: Cluster
     mirror.mirror(spark, source, source, {topic: f"{topic}-mirror"}, str(folder.parent / "state"))
     assert mirror.offsets_map(spark, str(folder.parent / "state")).count() == 1
     assert json.loads((folder / "_manifest" / "archive.json").read_text())["topics"] == [topic]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("12:30", f"{Path.cwd()}/12:30"),
+        ("a:b/c", f"{Path.cwd()}/a:b/c"),
+        ("a/b:c", "a/b:c"),
+        ("file:/a", "file:/a"),
+        ("s3a://b/c:d", "s3a://b/c:d"),
+        ("/a:b", "/a:b"),
+    ],
+)
+def test_what_is_before_a_colon_is_a_file_system_only_where_a_path_follows(name: str, path: str) -> None:
+    assert as_path(name) == path
+
+
+def test_a_folder_without_a_name_is_none() -> None:
+    with pytest.raises(PipelineError, match="its name is empty"):
+        as_path("")

@@ -51,6 +51,18 @@ def test_what_java_raised_is_told_and_not_how_it_was_called(why: str) -> None:
     assert explain(Exception(text)) == why
 
 
+@pytest.mark.parametrize(
+    ("why", "package"),
+    [
+        ("java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "s3a"),
+        ('org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "gs"', "gs"),
+    ],
+)
+def test_a_session_without_the_jars_of_an_object_store_says_how_it_gets_them(why: str, package: str) -> None:
+    said = explain(Exception(f"An error occurred while calling o1.x.\n: java.lang.RuntimeException: {why}\n\tat A.b"))
+    assert said == f"the session lacks {package}'s jars: give --packages {package}, or --jars with a folder of them"
+
+
 def test_a_spark_that_does_not_start_says_why_and_not_where() -> None:
     why = 'Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark'
     assert _last_words(f"some\n{why}\n\tat org.apache.A.b(A.scala:1)\n\t... 9 more\n") == why
