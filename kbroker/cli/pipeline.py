@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -155,6 +156,10 @@ def _check_paced(given: dict[str, Any], topics: str) -> None:
     """Raises: UsageError for what cannot be meant."""
     if given["pattern"] and topics:
         raise click.UsageError("--topics or --topics-pattern: give one of them")
+    try:
+        re.compile(given["pattern"] or "")
+    except re.error as error:
+        raise click.UsageError(f"--topics-pattern {given['pattern']}: no regular expression: {error}") from None
     if given["trigger"]:
         _seconds(given["trigger"])
         if given["until"] == "now":
@@ -224,6 +229,10 @@ def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
     schema = _schema(given["schema_file"], given["values"]) if given["schema_file"] else None
     source = partial(_source, bootstrap, given["options"])
 
+    def check() -> None:
+        _check_progress("archive", given)
+        _check_registry(given)
+
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import archive as jobs
 
@@ -238,7 +247,7 @@ def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
             jobs.expire(spark, folder, given["expire_days"])
         return summary
 
-    return _run(job, given, "archiving", source, check=partial(_check_registry, given))
+    return _run(job, given, "archiving", (source, _awaited(given, _names(topics))), check=check)
 
 
 @pipeline.command()
@@ -265,7 +274,7 @@ def replay(bootstrap: str, folder: str, renamed: tuple[str, ...], **given: Any) 
         rest = {name: given[name] for name in ("keys", "rate", "rekey", "partitions", "codec", "state")}
         return jobs.replay(spark, target(), folder, topics=names or None, since=since, until=until, **rest)
 
-    return _run(job, given, "replaying", target, lambda: folder)
+    return _run(job, given, "replaying", (target, ()), (lambda: folder, ()))
 
 
 @pipeline.command()
@@ -286,7 +295,7 @@ def audit(left: str, right: str, topics: str, **given: Any) -> int:
         rest = {"allow_gaps": given["allow_gaps"], "ignore_timestamps": given["ignore_timestamps"]}
         return jobs.audit(spark, sides[0](), sides[1](), names, **rest)
 
-    return _run(job, given, "comparing", *sides)
+    return _run(job, given, "comparing", *zip(sides, (list(names), list(names.values())), strict=True))
 
 
 @pipeline.command()
@@ -318,7 +327,8 @@ def mirror(source: str, target: str, topics: str, groups: str, **given: Any) -> 
                 spark, ends[0](), ends[1](), names, state, groups=_names(groups), on_batch=on_batch, **rest
             )
 
-    return _run(job, given, "mirroring", *ends)
+    read = ends[0], _awaited(given, list(names))
+    return _run(job, given, "mirroring", read, (ends[1], ()), check=partial(_check_progress, "mirror", given))
 
 
 @pipeline.command()
@@ -349,7 +359,7 @@ def profile(bootstrap: str, folder: str | None, topics: str, report: str, **give
         check_writable(report)
         _check_registry(given)
 
-    return _run(job, given, "profiling", side, check=check)
+    return _run(job, given, "profiling", (side, _names(topics)), check=check)
 
 
 @pipeline.command("compact-check")
@@ -370,7 +380,7 @@ def compact_check(side: str, topics: str, retentions: tuple[int, ...], **given: 
         rest = {"retentions_ms": retentions or jobs.RETENTIONS_MS, "allow_gaps": given["allow_gaps"]}
         return jobs.compact_check(spark, records(), _names(topics), **rest)
 
-    return _run(job, given, "trying", records)
+    return _run(job, given, "trying", (records, _names(topics)))
 
 
 @pipeline.command()
@@ -410,6 +420,19 @@ def _progress(job: str, given: dict[str, Any], say: Callable[[str], None]) -> It
         yield told
 
 
+def _check_progress(job: str, given: dict[str, Any]) -> None:
+    """Raises: PipelineError where batches cannot be told of as the user wants."""
+    from kbroker.pipeline.progress import Progress
+
+    with Progress(job, given["lines"], given["address"]):
+        pass
+
+
+def _awaited(given: dict[str, Any], topics: Sequence[str]) -> Sequence[str]:
+    """Of the topics that a job follows, those that have to be there now: it may wait for one to be made again."""
+    return () if given["recreated"] == "continue" else topics
+
+
 def _renewed_line(topic: str, offsets: Mapping[int, int]) -> str:
     """What a user is told of a topic that was made again: what was behind these offsets is nowhere."""
     upto = ", ".join(f"{offset} of partition {index}" for index, offset in offsets.items())
@@ -420,16 +443,16 @@ def _run(
     job: Callable[[Session, Callable[[str], None]], Summary],
     given: dict[str, Any],
     doing: str,
-    *sides: Callable[[], Source | str],
+    *sides: tuple[Callable[[], Source | str], Sequence[str]],
     check: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a job, and show what came of it.
 
-    sides: what it reads and writes. check: raises PipelineError where the job cannot end well. Both come
-    before Spark starts, and before hours of work.
+    sides: what it reads and writes, and which topics have to be there. check: raises PipelineError where the job cannot
+    end well. Both come before Spark starts, and before hours of work.
     """
-    if given["summary_file"] and not Path(given["summary_file"]).absolute().parent.is_dir():
-        raise click.UsageError(f"--summary {given['summary_file']}: there is no such folder")
+    if given["summary_file"]:
+        _check_summary(given["summary_file"])
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         return complain(f"the pipeline needs {missing[0]}: {installed_by('pipeline')}")
@@ -440,8 +463,8 @@ def _run(
     spark, done = None, False
     try:
         check()
-        for side in sides:
-            _greet(side())
+        for side, topics in sides:
+            _greet(side(), topics)
         conf = _pairs(given["confs"], "--conf")
         master = session.master_of(given["master"], conf)
         fetching = f", which fetches {given['packages']}" if given["packages"] else ""
@@ -472,17 +495,33 @@ def _tell(step: str) -> None:
     print(f"{step} ...", file=sys.stderr, flush=True)
 
 
-def _greet(side: Source | str) -> None:
-    """Ask a cluster whether it is there, and an archive or a log directory likewise. Raises PipelineError."""
+def _check_summary(file: str) -> None:
+    """Raises: UsageError where it cannot be written. Leaves no file."""
+    folder = Path(file).absolute().parent
+    if not folder.is_dir():
+        raise click.UsageError(f"--summary {file}: there is no such folder")
+    try:
+        with open(file, "a") if Path(file).exists() else tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise click.UsageError(f"--summary {file}: it cannot be written: {error.strerror}") from None
+
+
+def _greet(side: Source | str, topics: Sequence[str]) -> None:
+    """Ask a cluster whether it is there, and has these topics; and whether an archive or a log directory is there.
+    Raises PipelineError."""
     if isinstance(side, str):
         if "://" not in side and not Path(side).exists():
             raise PipelineError(f"{side}: there is no such folder")
         return
+    from kbroker.pipeline.kafka import existing
     from kbroker.pipeline.wire import Cluster
 
     _tell(f"asking the broker at {side.bootstrap}")
     with Cluster(side.patient(GREETING_S).settings) as cluster:
         cluster.learn_leaders([])
+        if topics:
+            existing(cluster, topics, side.bootstrap)
 
 
 def _show(summary: Summary, file: str | None) -> None:

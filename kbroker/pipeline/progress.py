@@ -84,8 +84,10 @@ class Progress:
 
         try:
             server = ThreadingHTTPServer((host or "127.0.0.1", int(port)), Answer)
-        except (OSError, ValueError, OverflowError) as error:
-            raise PipelineError(f"--metrics {address}: {error}; write HOST:PORT, as 127.0.0.1:9404") from None
+        except (ValueError, OverflowError):
+            raise PipelineError(f"--metrics {address}: write HOST:PORT, as 127.0.0.1:9404") from None
+        except OSError as error:
+            raise PipelineError(f"--metrics {address}: {error.strerror}: write another HOST:PORT") from None
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self._done.callback(server.server_close)

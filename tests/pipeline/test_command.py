@@ -86,6 +86,38 @@ def test_a_summary_into_a_folder_that_is_not_there_is_told_before_the_job_begins
     assert (code, capsys.readouterr().err.startswith(said)) == (2, True)
 
 
+def test_what_a_job_cannot_write_is_told_before_spark_starts(
+    source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "start", None)
+    words = ["pipeline", "archive", "--bootstrap", source.bootstrap, "--to", str(tmp_path / "a"), "--until", "now"]
+    for more, line in (
+        (["--summary", "/proc/summary.json"], "--summary /proc/summary.json: it cannot be written: No such file"),
+        (["--progress", str(tmp_path / "none" / "p")], f"--progress {tmp_path}/none/p cannot be written: No such file"),
+        (["--metrics", "127.0.0.1:x"], "--metrics 127.0.0.1:x: write HOST:PORT"),
+        (["--metrics", source.bootstrap], f"--metrics {source.bootstrap}: Address already in use"),
+        (["--topics-pattern", "*"], "--topics-pattern *: no regular expression: nothing to repeat"),
+    ):
+        assert run([*words, *more]) == 2
+        assert capsys.readouterr().err.startswith(f"kbroker: {line}")
+
+
+def test_a_topic_that_is_not_there_is_told_before_spark_starts(
+    source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "start", None)
+    here, folder = source.bootstrap, str(tmp_path)
+    for words in (
+        ["archive", "--bootstrap", here, "--topics", "nobody", "--to", folder, "--until", "now"],
+        ["mirror", "--from", here, "--to", here, "--topics", "nobody=b"],
+        ["audit", "--left", folder, "--right", here, "--topics", "a=nobody"],
+        ["profile", "--bootstrap", here, "--topics", "nobody", "--report", f"{folder}/r.html"],
+        ["compact-check", "--from", here, "--topics", "nobody"],
+    ):
+        assert run(["pipeline", *words]) == 2
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"kbroker: {here} has no topic 'nobody'; it has: ")
+
+
 @pytest.mark.parametrize("there", ["nothing", "a listener that hangs"])
 def test_a_broker_that_is_not_there_is_told_before_spark_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, there: str

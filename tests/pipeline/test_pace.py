@@ -112,8 +112,15 @@ def test_batches_are_told_as_lines_and_as_metrics(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999"])
 def test_metrics_that_cannot_be_served_are_told(address: str) -> None:
-    with pytest.raises(PipelineError, match=f"--metrics {address}: .*; write HOST:PORT"):
+    with pytest.raises(PipelineError, match=f"^--metrics {address}: write HOST:PORT, as 127.0.0.1:9404$"):
         Progress("archive", None, address)
+
+
+def test_metrics_at_a_port_that_is_taken_are_told() -> None:
+    with Progress("archive", None, "127.0.0.1:0") as progress:
+        taken = f"127.0.0.1:{progress.port}"
+        with pytest.raises(PipelineError, match=f"^--metrics {taken}: Address already in use: write another HOST:PORT"):
+            Progress("archive", None, taken)
 
 
 def test_lines_that_cannot_be_written_are_told(tmp_path: Path) -> None:
