@@ -6,6 +6,7 @@ sentence where there is nothing to draw. Times are UTC.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -19,14 +20,14 @@ ALONE = pd.Timedelta(minutes=1)  # shown on either side of a single point in tim
 COLOURS = ("#2a6f97", "#e07a5f", "#81b29a", "#f2cc8f", "#6d597a", "#b56576", "#3d405b", "#8ab17d")
 LATE = {-1: "more", 0: "in time", 1: "≤ 1 s", 60: "≤ 1 min", 600: "≤ 10 min", 3600: "≤ 1 h", 86_400: "≤ 1 day"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-KEY_LETTERS = 24
-"""Of a key's text, on an axis; all of it is shown where a reader points at it."""
+LETTERS = 24
+"""Of the name of a topic or a key, beside a chart; all of it is shown where a reader points at it."""
 _LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
     "height": 380,
     "margin": {"l": 70, "r": 20, "t": 40, "b": 60},
     "font": {"family": "system-ui, sans-serif", "size": 13},
-    "legend": {"orientation": "h", "y": 1.12},
+    "legend": {"font": {"size": 11}},  # at the right, where a reader moves through many: above, it would cover the plot
 }
 
 
@@ -39,8 +40,8 @@ def over_time(table: pd.DataFrame) -> Chart:
         rows = rows.sort_values("time")
         for column, value in enumerate(("records_per_s", "bytes_per_s"), 1):
             mode = "lines" if len(rows) > 1 else "markers"  # one point makes no line
-            style = {"name": name, "line_color": colour, "mode": mode, "legendgroup": name, "showlegend": column == 1}
-            figure.add_scatter(x=rows["time"], y=rows[value], row=1, col=column, **style)
+            style = {"name": _short(name), "line_color": colour, "mode": mode, "legendgroup": name}
+            figure.add_scatter(x=rows["time"], y=rows[value], showlegend=column == 1, row=1, col=column, **style)
     figure.update_xaxes(title_text="time (UTC)", matches="x", type="date")
     if table["time"].nunique() == 1:  # by itself the axis would show some years around it
         moment = table["time"].min()
@@ -54,10 +55,11 @@ def balance(table: pd.DataFrame) -> Chart:
     """Records of each partition, and their mean."""
     topics = _topics(table)
     figure = make_subplots(
-        len(topics), 1, subplot_titles=[name for name, *_ in topics], vertical_spacing=0.3 / len(topics)
+        len(topics), 1, subplot_titles=[_short(name) for name, *_ in topics], vertical_spacing=0.3 / len(topics)
     )
     for row, (name, colour, rows) in enumerate(topics, 1):
-        figure.add_bar(x=rows["partition"], y=rows["records"], name=name, marker_color=colour, row=row, col=1)
+        bars = {"x": rows["partition"], "y": rows["records"], "name": _short(name), "hovertext": name}
+        figure.add_bar(**bars, marker_color=colour, row=row, col=1)
         figure.add_hline(y=float(rows["records"].mean()), line={"dash": "dash", "width": 1}, row=row, col=1)
     figure.update_xaxes(title_text="partition", tickformat="d", dtick=1 if table["partition"].max() < 40 else None)
     figure.update_yaxes(title_text="records", rangemode="tozero", exponentformat="SI")
@@ -77,15 +79,22 @@ def keys(table: pd.DataFrame) -> Chart:
     figure = make_subplots(1, 2, horizontal_spacing=0.2)
     for name, colour, rows in _topics(table):
         rows = rows.sort_values("rank")
-        style = {"name": name, "mode": "lines+markers", "line_color": colour, "text": rows["key"]}
+        style = {
+            "name": _short(name),
+            "mode": "lines+markers",
+            "line_color": colour,
+            "text": rows["key"].map(html.escape),
+        }
         figure.add_scatter(x=rows["rank"], y=100 * rows["share"], row=1, col=1, **style)
     name, colour, rows = max(_topics(table), key=lambda each: float(each[2]["share"].max()))
     top = rows.sort_values("rank").head(10)[::-1]
     places = [f"#{rank}" for rank in top["rank"]]
     bars = {"x": top["records"], "y": places, "orientation": "h", "text": [_short(each) for each in top["key"]]}
-    figure.add_bar(**bars, hovertext=top["key"], marker_color=colour, showlegend=False, row=1, col=2)
+    figure.add_bar(**bars, hovertext=top["key"].map(html.escape), marker_color=colour, showlegend=False, row=1, col=2)
     figure.update_xaxes(title_text="rank of the key", col=1)
-    figure.update_xaxes(title_text=f"records of the most frequent keys of {name}", exponentformat="SI", col=2)
+    figure.update_xaxes(
+        title_text=f"records of the most frequent keys<br>of {_short(name)}", exponentformat="SI", col=2
+    )
     figure.update_yaxes(title_text="% of the records with a key", rangemode="tozero", col=1)
     return _laid_out(figure)
 
@@ -113,7 +122,7 @@ def lag(table: pd.DataFrame) -> Chart:
     if table.empty:
         return "No consumer group has committed an offset of these topics."
     sums = table.groupby(["group", "topic"])["lag"].sum().reset_index().sort_values("lag").tail(20)
-    names = [f"{group} · {topic}" for group, topic in zip(sums["group"], sums["topic"], strict=True)]
+    names = [f"{_short(group)} · {_short(topic)}" for group, topic in zip(sums["group"], sums["topic"], strict=True)]
     figure = go.Figure(go.Bar(x=sums["lag"], y=names, orientation="h", marker_color=COLOURS[0]))
     figure.update_xaxes(title_text="records behind the end", rangemode="tozero", exponentformat="SI")
     figure.update_yaxes(automargin=True)
@@ -140,7 +149,8 @@ def _bars(table: pd.DataFrame, column: str, value: str, words: Callable[[Any], s
     for name, colour, rows in _topics(table):
         found = rows.groupby(column)[value].sum()
         heights = [float(found.get(place, 0)) for place in places]
-        figure.add_bar(x=[words(place) for place in places], y=heights, name=name, marker_color=colour)
+        bars = {"x": [words(place) for place in places], "y": heights, "name": _short(name), "hovertext": name}
+        figure.add_bar(**bars, marker_color=colour)
     figure.update_xaxes(type="category")
     figure.update_yaxes(title_text=label, rangemode="tozero", exponentformat="SI")
     return _laid_out(figure)
@@ -157,7 +167,9 @@ def _topics(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= KEY_LETTERS else f"{text[: KEY_LETTERS - 1]}…"
+    """A name as charts show it, which would take marks of HTML for their own; without its middle, if it is long: many
+    begin alike."""
+    return html.escape(text if len(text) <= LETTERS else f"{text[: LETTERS // 2]}…{text[1 - LETTERS // 2 :]}")
 
 
 def _binary(size: int) -> str:

@@ -29,7 +29,8 @@ _CSS = """body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:72em
 h1{font-size:1.6em}h2{margin-top:2em;border-bottom:1px solid #ddd;font-size:1.2em}
 div.wide{overflow-x:auto;font-size:.85em}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.25em .8em;text-align:right;
-border-bottom:1px solid #eee;white-space:nowrap}th{background:#f6f6f6}td:first-child,th:first-child{text-align:left}
+border-bottom:1px solid #eee;white-space:nowrap}th{background:#f6f6f6}td:first-child,th:first-child{text-align:left;
+min-width:9em;max-width:24em;white-space:normal;overflow-wrap:anywhere}
 p.note{color:#666}"""
 _ODD = (
     "They cannot be true, and count in no time above. Times are what they may be meant for, in UTC; partition and "

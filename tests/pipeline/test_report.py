@@ -91,6 +91,24 @@ def test_a_cell_without_anything_is_a_dash() -> None:
     assert shown.count("<td>-") == 5  # top key, late, smallest codec, largest lag, quantiles
 
 
+def test_many_topics_and_long_names_leave_the_plots_their_room() -> None:
+    names = [f"a-name-that-begins-as-others-do-{number:02}" for number in range(20)]
+    figure = charts.over_time(pd.concat([rates([MOMENT]).assign(topic=name) for name in names]))
+    assert figure.layout.legend.orientation != "h"  # beside the plots: it is as high as there are topics
+    assert {each.name for each in figure.data} == {f"a-name-that-…thers-do-{number:02}" for number in range(20)}
+
+
+def test_marks_of_html_in_a_key_are_text() -> None:
+    key = "</script><script>alert(1)</script>"
+    row = {"topic": "t", "key": key, "records": 2, "rank": 1, "share": 1.0, "distinct_keys": 1}
+    figure = charts.keys(pd.DataFrame([row]))
+    assert (
+        figure.data[0].text[0] == figure.data[1].hovertext[0] == "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;"
+    )
+    page = page_of(tables(keys=pd.DataFrame([row])), "b:1", datetime(2026, 1, 3, tzinfo=UTC))
+    assert "<script>alert" not in page
+
+
 def test_a_page_asks_no_network() -> None:
     page = page_of(tables(over_time=rates([MOMENT])), "b:1", datetime(2026, 1, 3, tzinfo=UTC))
     assert not re.search(r"<(?:script|link|img)[^>]*(?:src|href)=", page)
