@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import shutil
 import socket
@@ -210,6 +211,19 @@ def test_a_session_outlives_its_connection(server: RunningServer, client: Any) -
     client._connection._socket.shutdown(socket.SHUT_RDWR)
     assert [states.get(timeout=PATIENCE_S) for _ in range(2)] == [KazooState.SUSPENDED, KazooState.CONNECTED]
     assert client.exists("/mine").ephemeralOwner == session
+
+
+def test_on_a_mac_a_connection_that_has_no_options_is_heard_all_the_same(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was reset: only what reads it ends it in order."""
+
+    def no_options(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(socket.socket, "setsockopt", no_options)
+    with closing(Raw(server)) as heard:
+        assert heard.connect(timeout_ms=10_000) > 0
 
 
 def test_what_was_answered_is_there_after_a_restart_and_sessions_are_not(server: RunningServer, client: Any) -> None:

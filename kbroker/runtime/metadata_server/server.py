@@ -88,7 +88,8 @@ class MetadataServer:
             self._is_deaf = True
             return
         client.setblocking(False)
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(OSError):  # macOS has no options for one that was reset already: a read tells of that
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         each = _Wire(client)
         self._wires[each.connection] = each
         self._loop.add_reader(client.fileno(), lambda: self._readable(each))
