@@ -56,8 +56,8 @@ def replay_producers(segments: list[Segment], producers: Producers, end_offset: 
 def _recall(segments: list[Segment], producers: Producers) -> None:
     """Have producers know again the batches before the one that is in a snapshot.
 
-    One that sends them again would be told that they are out of order: Apache's client then raises its epoch, and writes
-    them a second time.
+    One that sends them again would be told that they are out of order: Apache's client then raises its epoch, and
+    writes them a second time.
     """
     lacking: set[int] = set()
     for stretch in islice(_stretches(segments, producers.last_offset), STRETCHES):
