@@ -1,4 +1,4 @@
-"""What requests use of their clients' quotas, and what clients over one are answered; for a core that has quotas.
+"""Client quotas at work: what each request uses of its client's, and how long a client over one is throttled.
 
 Made by `core.py` when the first quota is set, and asked by it before each answer is encoded. It looks at requests and
 answers; it decides nothing about connections: the core mutes them. Which quota a client has, and how much of it is

@@ -1,4 +1,4 @@
-"""In-sync sets that this broker, as a leader, wants changed: gathered, and sent to the controller as AlterPartition.
+"""AlterPartition: this broker, as a leader, asks the controller to change in-sync sets (ISR), many in one request.
 
 A part of the broker. One request is under way at a time; what is proposed meanwhile goes with the next. A request that
 gets no answer, or is refused as a whole, is asked again until it is not, after a growing pause, of the broker that is

@@ -1,4 +1,4 @@
-"""The control plane on a metadata store (ZooKeeper): registered there, obeying the controller, perhaps being it.
+"""The control plane of a broker on ZooKeeper: it registers, carries out the controller's requests, or is controller.
 
 One of two (`control_plane.py`). Puts the parts of the control plane together and passes on what concerns them: events
 of the store to those who await them, the own controller's requests to the queue that obeys them, answers back to the

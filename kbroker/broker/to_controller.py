@@ -1,4 +1,4 @@
-"""What this broker asks of the leader of its quorum: in its own name, or for a client in an Envelope (KIP-590).
+"""Requests of this broker to the controller of its quorum: its own, or a client's in an Envelope (KIP-590).
 
 A part of a broker whose cluster has a quorum. A request waits while no leader is known. It is asked again, of the
 leader of that time, when there is no answer, or the answer is that another one leads; until its time is up. So a

@@ -1,6 +1,6 @@
-"""The outcome of transactions on its way into their partitions: control batches, appended by each partition's leader.
+"""Transaction markers: control batches with a transaction's outcome, appended by each partition's leader.
 
-Two customers. WriteTxnMarkers of another broker's coordinator (`api/transactions.py`) calls `append`, and waits for the
+Two callers. WriteTxnMarkers of another broker's coordinator (`api/transactions.py`) calls `append`, and waits for the
 high watermark like a produce. The own coordinator's `WriteMarkers` comes here as an effect: partitions led here get
 their marker at once, the leaders of the others are sent WriteTxnMarkers, on a connection of their own (`Peers`): one
 request at a time to each broker, with the markers of all transactions that were decided meanwhile. What fails for now

@@ -127,7 +127,7 @@ class GroupOffsets:
         since_ms: int | None,
         kept: set[str] = frozenset(),  # type: ignore[assignment]
     ) -> list[TopicPartition]:
-        """Offsets that are too old. Source: KIP-211.
+        """Offsets that are older than offsets.retention.minutes. Source: KIP-211.
 
         since_ms: when their age began; None for each one's own commit. kept: topics that are being read.
         """

@@ -153,7 +153,7 @@ class GroupShard(Shard[GroupsRecord]):
     def timer(self, operation: Operation, key: TimerKey) -> None:
         """A deadline that was set has passed."""
         if key.kind == "expiry":
-            self._forget_old_offsets(operation)
+            self._expire_offsets(operation)
         elif key.kind == "commit":
             self._commit_timed_out(operation)
         elif (group := self.groups.get(key.name)) is not None:
@@ -274,7 +274,7 @@ class GroupShard(Shard[GroupsRecord]):
             if gone:
                 self._remove(operation, group, gone, dead=group.is_spent_without(len(gone)))
 
-    def _forget_old_offsets(self, operation: Operation) -> None:
+    def _expire_offsets(self, operation: Operation) -> None:
         operation.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
         wall_ms, retention_ms = operation.wall_ms, self.config.offsets_retention_minutes * MINUTE_MS
         for group in list(self.groups.values()):

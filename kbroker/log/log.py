@@ -1,4 +1,4 @@
-"""The log of one partition: appends, reads, rolls, cuts, and forgets.
+"""The log of one partition: appends, reads, segment rolls, truncation, and deletion by retention.
 
 Owns the segments in order, the offsets that bound them, leader epochs and producers. Called by `replica/partition.py`
 for data and by the manager for housekeeping; opened by `recovery.open_log`. One thread owns it. Never waits until

@@ -1,4 +1,4 @@
-"""Everything that this broker asks of others: where they are, in which version, for how long, whose the answer is.
+"""Requests of this broker to other brokers: their addresses, versions and time limits, and who gets each answer.
 
 A part of the broker, one for all who ask (an `Asker`: a sender of `broker/`, or procedures). Who asks says which
 broker, for which purpose, and what; and hears of the end of each request, be it an answer or a fault. The purpose tells

@@ -1,4 +1,4 @@
-"""A partition of which this broker has a replica: who leads it, in which epoch, with whom in sync.
+"""A partition of which this broker has a replica: its leader, leader epoch, in-sync set (ISR) and high watermark.
 
 Owns what LeaderAndIsr decides (leader, epochs, in-sync set), a value for each follower while it leads
 (`followers.py`), and what follows from both: the high watermark, and who should join or leave the in-sync set. Called
