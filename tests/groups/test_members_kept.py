@@ -49,3 +49,7 @@ def test_a_member_waits_while_what_it_is_to_have_belongs_to_another() -> None:
     group.put_member(taker._replace(assigned={TOPIC: {0: 1}}))
     waits.append(group.waits_for_others(group.members["taker"]))
     assert waits == [True, False, False]
+
+
+def test_a_group_that_is_loaded_has_its_expressions_resolved_by_no_version_yet() -> None:
+    assert ConsumerGroup("g").regex_version < 0
