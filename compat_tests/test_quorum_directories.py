@@ -108,6 +108,7 @@ def test_directories_go_to_an_apache_broker_and_back_with_all_that_is_in_them(qu
     for folder in (tmp_path / "ours", tmp_path / "theirs"):
         (folder / "data0").symlink_to(tmp_path / "shared")
     values = [b"%d" % number for number in range(300)]
+    theirs.format()  # by Apache's storage tool
     with ours:
         make(ours, "moved")
         write(ours, "moved", values[:100])
