@@ -587,6 +587,8 @@ class _Writing:
                 f"{topic} has no partition {chosen[row]}, as a row's column `partition` has it: it has {many[row]}. "
                 "Drop the column to let keys choose"
             )
+        if not rows.num_rows:
+            return
         place = number << 32 | chosen
         order = np.argsort(place, kind="stable")
         ends = np.flatnonzero(np.diff(place[order])) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -86,3 +87,13 @@ def test_a_writer_finds_its_broker_and_its_topic_before_it_has_tasks(source: Sou
         WireWriter(away, schema)
     with pytest.raises(PipelineError, match="topic nobody at "):
         WireWriter(Options({"kafka.bootstrap.servers": source.bootstrap, "topic": "nobody"}), schema)
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["a topic of all rows", "a topic in each row"])
+def test_a_writer_takes_a_batch_without_a_row(source: Source, cluster: Cluster, topic: str, named: bool) -> None:
+    fill(cluster, topic, [[]])
+    schema = StructType([StructField(name, StringType()) for name in ("topic", "value")])
+    given = {"kafka.bootstrap.servers": source.bootstrap} | ({"topic": topic} if named else {})
+    rows = pa.RecordBatch.from_pydict({"topic": [topic] * 3, "value": ["a", "b", "c"]})
+    WireWriter(Options(given), schema).write(iter([rows.slice(0, 0), rows]))
+    assert sum(end.end for end in cluster.ends([topic]).values()) == 3
