@@ -18,6 +18,7 @@ from kbroker.broker.counters import Counters
 from kbroker.broker.facts import Reply, Touched
 from kbroker.channel import Channel
 from kbroker.core import AT_REST, EXPIRED, Closed, Core
+from kbroker.metadata.features import Features
 from kbroker.timing import Scheduler
 from protocol.headers import encode_request_header
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
@@ -61,6 +62,7 @@ class Parts:
         self.scheduler = Scheduler(NOW_MS)
         self.counters = Counters()
         self.auth_helper = AuthHelper()
+        self.features = Features()
         self.logins = None
         self.begun: list[Any] = []  # tickets of requests that are answered later
 

@@ -189,7 +189,7 @@ class PoolAtOnce:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
 
-    def run(self, job: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+    def submit(self, job: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
         """Do it."""
         failure: BaseException | None = None
         try:

@@ -66,7 +66,7 @@ class HandPool:
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
 
-    def run(self, job: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+    def submit(self, job: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
         """Keep it."""
         self.jobs.append((job, done))
 
