@@ -171,7 +171,7 @@ def lookup(folder: str) -> list[Result]:
     def prepare() -> Callable[[], object]:
         def work() -> None:
             for offset in offsets:
-                log._forget_places()
+                log.forget_places()
                 log._locate(offset)
 
         return work
