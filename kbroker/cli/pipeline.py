@@ -421,7 +421,7 @@ def _progress(job: str, given: dict[str, Any], say: Callable[[str], None]) -> It
 
 
 def _check_progress(job: str, given: dict[str, Any]) -> None:
-    """Raises: PipelineError where batches cannot be told of as the user wants."""
+    """Raises: PipelineError where the progress of batches cannot be written or served as asked."""
     from kbroker.pipeline.progress import Progress
 
     with Progress(job, given["lines"], given["address"]):

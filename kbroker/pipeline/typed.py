@@ -62,7 +62,7 @@ def parsed(text: str) -> Typed:
 
 
 def _named_twice(kind: DataType) -> str | None:
-    """A name that is there twice, whatever its case."""
+    """A name that is there twice, in upper or lower case."""
     if isinstance(kind, ArrayType):
         return _named_twice(kind.elementType)
     if not isinstance(kind, StructType):

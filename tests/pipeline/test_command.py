@@ -108,14 +108,14 @@ def test_a_topic_that_is_not_there_is_told_before_spark_starts(
     monkeypatch.setattr(session, "start", None)
     here, folder = source.bootstrap, str(tmp_path)
     for words in (
-        ["archive", "--bootstrap", here, "--topics", "nobody", "--to", folder, "--until", "now"],
-        ["mirror", "--from", here, "--to", here, "--topics", "nobody=b"],
-        ["audit", "--left", folder, "--right", here, "--topics", "a=nobody"],
-        ["profile", "--bootstrap", here, "--topics", "nobody", "--report", f"{folder}/r.html"],
-        ["compact-check", "--from", here, "--topics", "nobody"],
+        ["archive", "--bootstrap", here, "--topics", "absent", "--to", folder, "--until", "now"],
+        ["mirror", "--from", here, "--to", here, "--topics", "absent=b"],
+        ["audit", "--left", folder, "--right", here, "--topics", "a=absent"],
+        ["profile", "--bootstrap", here, "--topics", "absent", "--report", f"{folder}/r.html"],
+        ["compact-check", "--from", here, "--topics", "absent"],
     ):
         assert run(["pipeline", *words]) == 2
-        assert capsys.readouterr().err.splitlines()[-1].startswith(f"kbroker: {here} has no topic 'nobody'; it has: ")
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"kbroker: {here} has no topic 'absent'; it has: ")
 
 
 @pytest.mark.parametrize("there", ["nothing", "a listener that hangs"])

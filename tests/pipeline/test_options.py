@@ -85,8 +85,8 @@ def test_a_writer_finds_its_broker_and_its_topic_before_it_has_tasks(source: Sou
     away = Options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "a"})
     with pytest.raises(PipelineError, match=r"no broker answers at 127\.0\.0\.1:1: Connection refused"):
         WireWriter(away, schema)
-    with pytest.raises(PipelineError, match="topic nobody at "):
-        WireWriter(Options({"kafka.bootstrap.servers": source.bootstrap, "topic": "nobody"}), schema)
+    with pytest.raises(PipelineError, match="topic absent at "):
+        WireWriter(Options({"kafka.bootstrap.servers": source.bootstrap, "topic": "absent"}), schema)
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["a topic of all rows", "a topic in each row"])
