@@ -92,13 +92,14 @@ def read(
     ids: the topics' ids, of which records are wanted. A partition's records are in its order: of several tasks that
     read it, each has what comes before the next one's.
     """
-    parts = _parts(spans)
-    ask = _asked(source, ids, committed=committed, allow_gaps=allow_gaps)
+    rows = read_into(
+        spark, source, spans, _as_read, f"{DDL}, {HEADERS_DDL}", committed=committed, allow_gaps=allow_gaps, ids=ids
+    )
+    return rows.select(*COLUMNS)
 
-    def read_one(number: int) -> Iterator[pa.RecordBatch]:
-        return ask(parts[number], None)
 
-    return _in_tasks(spark, parts, read_one, f"{DDL}, {HEADERS_DDL}").select(*COLUMNS)
+def _as_read(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return rows
 
 
 def read_into(
@@ -108,15 +109,16 @@ def read_into(
     made: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     ddl: str,
     *,
-    allow_gaps: bool,
-    ids: Mapping[str, str],
+    committed: bool = True,
+    allow_gaps: bool = False,
+    ids: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """What is made of the committed records of these spans by the workers that read them: Spark never sees the records.
+    """What is made of the records of these spans by the workers that read them: Spark never sees the records.
 
     made: of a task's rows, which `read` would give. ddl: of what it makes.
     """
     parts = _parts(spans)
-    ask = _asked(source, ids, committed=True, allow_gaps=allow_gaps)
+    ask = _asked(source, ids, committed=committed, allow_gaps=allow_gaps)
 
     def read_one(number: int) -> Iterator[pa.RecordBatch]:
         return made(ask(parts[number], None))
