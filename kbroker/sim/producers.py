@@ -4,7 +4,8 @@ Every record has a value of its own, so that the checks can tell where it went. 
 partition; after a lost connection it sends again what was not answered, with the same sequence numbers if it is
 idempotent. One that is told that its sequence is unknown or out of order starts again under another id, and does not
 repeat what it is in doubt of. Out of order is also what is sent behind a batch that was refused: that is sent again
-behind it, as Apache's client does.
+behind it, as Apache's client does. Only a partition that does not know the producer yet takes what is behind, with
+whatever sequence, as Apache's brokers do: when an in-sync set grows between the two, the first one is out of order.
 """
 
 from __future__ import annotations
@@ -62,11 +63,9 @@ class Batch(NamedTuple):
     sequence: int
 
 
-def _is_out_of_order(answer: Message | None) -> bool:
+def _error_code(answer: Message | None) -> int | None:
     assert answer is None or isinstance(answer, ProduceResponse)
-    return answer is not None and (
-        answer.responses[0].partition_responses[0].error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    )
+    return None if answer is None else answer.responses[0].partition_responses[0].error_code
 
 
 class Producer(Router):
@@ -91,10 +90,12 @@ class Producer(Router):
         self.acknowledged = 0
         self.producer_id, self.epoch = -1, -1
         self.sequences: dict[Where, int] = {}
+        self.overtaken: set[Where] = set()  # partitions that took a batch behind a first one that was refused
         while True:
             yield from self.pause(self.pace_ms)
             if self.idempotent and self.producer_id < 0:
                 yield from self._get_id()
+                self.overtaken.clear()
             yield from self.shake_hands()
             yield from self.know(self.topics)
             many = self.checks.catalogue.count
@@ -152,7 +153,10 @@ class Producer(Router):
         again: list[Batch] = []
         for at, batch in enumerate(batches):
             answer = answers[at] if at < len(answers) else None
-            comes_later = any(each.where == batch.where for each in again) and _is_out_of_order(answer)
+            before = [each for each in again if each.where == batch.where]
+            comes_later = bool(before) and _error_code(answer) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if before and before[0].sequence == 0 and _error_code(answer) == ErrorCode.NONE:
+                self.overtaken.add(batch.where)
             if (answer is None or comes_later or not self._conclude(batch, answer, moment, leader)) and self.acks:
                 self.misled(batch.where)
                 again.append(batch)
@@ -187,6 +191,7 @@ class Producer(Router):
             self.checks.promise(batch.where).lost_at
             or self.checks.catalogue.was_deleted(batch.where[0])
             or self.checks.may_be_outdated(leader, batch.where)
+            or batch.where in self.overtaken
         )
         if not may_forget:
             raise self.world.broken(f"{self}: {batch.where} forgot sequence {batch.sequence}: {part.error_message}")

@@ -28,6 +28,12 @@ def test_batches_in_doubt_are_known_again_by_brokers_that_have_all_been_started_
     assert any("an empty disk is" in line for line in swarm.world.lines)
 
 
+@pytest.mark.slow
+def test_a_partition_that_does_not_know_a_producer_takes_the_third_of_its_batches_when_two_were_refused() -> None:
+    """For the in-sync set has grown in between: the first is out of order then, and the producer starts again."""
+    assert QuorumSwarm(2728236947).run() > 0
+
+
 A_WORLD = """
 import logging
 from kbroker.sim.on_quorum import QuorumSwarm
