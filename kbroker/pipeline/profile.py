@@ -394,7 +394,7 @@ def measured(records: DataFrame, every: int) -> DataFrame:
             rest = rest.append_column("value_bytes", pc.binary_length(batch.column("value")).cast(pa.int32()))
             yield rest.append_column("packed", pa.array(cells, kind))
 
-    return records.mapInArrow(measure, ddl)
+    return kafka.with_headers(records).mapInArrow(measure, ddl)
 
 
 def _packed(rows: pa.RecordBatch, every: int) -> list[dict[str, Any]]:

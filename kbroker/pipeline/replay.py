@@ -20,7 +20,7 @@ from kbroker.pipeline import archive, manifests, ranges
 from kbroker.pipeline.ahead import is_another
 from kbroker.pipeline.columns import Producer, hashes
 from kbroker.pipeline.errors import PipelineError
-from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.kafka import Source, with_headers
 from kbroker.pipeline.names import KEPT, carried, check_names
 from kbroker.pipeline.storage import Storage, as_path, files_as_they_are
 from kbroker.pipeline.wire import Cluster, Place
@@ -198,7 +198,7 @@ def by_key(records: DataFrame, partitions: Mapping[str, int]) -> DataFrame:
             index = batch.schema.get_field_index("partition")
             yield batch.set_column(index, "partition", _placed(batch, partitions))
 
-    placed = timed.mapInArrow(place, timed.schema)
+    placed = with_headers(timed).mapInArrow(place, timed.schema)
     ordered = placed.repartition(max(1, min(sum(partitions.values()), 64)), "topic", "partition")
     return ordered.sortWithinPartitions("topic", "partition", "generation", "_so_far", "_source", "offset")
 

@@ -28,6 +28,7 @@ from pyspark.sql import functions as f
 
 from kbroker.pipeline.columns import ROWS, Encoder, Producer, Span, decoded, encoded, produced
 from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.kafka import with_headers
 from kbroker.pipeline.wire import LATEST, Cluster, Place, Settings, chunks
 from protocol.namedtuple import NamedTuple
 from protocol.records import Record
@@ -87,7 +88,7 @@ def written(ordered: DataFrame, task: Task) -> DataFrame:
     ordered: the rows of each of the frame's partitions are in order, and what one of them has of a target partition
     comes before what the next one has of it.
     """
-    return appended(ordered.mapInArrow(partial(packed, task, {}), PACKED), task)
+    return appended(with_headers(ordered).mapInArrow(partial(packed, task, {}), PACKED), task)
 
 
 def appended(batches: DataFrame, task: Task) -> DataFrame:
