@@ -144,6 +144,10 @@ def produce(cluster: Cluster, paths: tuple[str, ...], as_json: bool, **options: 
     return 0
 
 
+class _RefusedRecord(click.ClickException):
+    """A record is not what it has to be; those before it are sent all the same."""
+
+
 class _Sending:
     """Records on their way; the first that fails ends it."""
 
@@ -191,22 +195,28 @@ class _Sending:
                 raise click.ClickException(said)
             if self._in_transaction:
                 self._producer.commit_transaction(FLUSH_SECONDS)
+        except _RefusedRecord as refused:
+            if self._give_up(FLUSH_SECONDS):
+                left = f"not all records before it were acknowledged within {FLUSH_SECONDS:g} s"
+                raise click.ClickException(f"{refused.message}; {left}") from None
+            raise
         except BaseException:
-            self._give_up()
+            self._give_up(FLUSH_SECONDS_AFTER_CTRL_C)
             raise
         finally:
             self._producer.purge()  # or its end waits for them
         return self._sent
 
-    def _give_up(self) -> None:
-        """Abort the transaction; without one, have what was read before sent, unless a broker refuses some of it."""
+    def _give_up(self, seconds: float) -> bool:
+        """Abort the transaction; without one, have what was read before sent. Returns: whether some of it was not."""
         from confluent_kafka import KafkaException
 
         with suppress(KafkaException, click.ClickException):
-            if self._in_transaction:
-                self._producer.abort_transaction(FLUSH_SECONDS_AFTER_CTRL_C)
-            else:
-                self._flush(FLUSH_SECONDS_AFTER_CTRL_C)
+            if not self._in_transaction:
+                return self._flush(seconds)
+            self._producer.abort_transaction(seconds)
+            return False
+        return not self._in_transaction
 
     def _send(self, pieces: list[bytes]) -> None:
         """Raises: ClickException."""
@@ -229,15 +239,15 @@ class _Sending:
             except KafkaException as error:
                 raise self._refused(len(piece), error.args[0]) from None
             except ValueError as error:
-                raise self._not_sent(f"record {self._sent}", str(error)) from None
+                raise _RefusedRecord(f"record {self._sent} to {topic}: {error}") from None
 
     def _refused(self, size: int, error: KafkaError) -> click.ClickException:
-        """By the client, before it is sent."""
+        """By the client, before it is sent; or the client has ended."""
+        which = f"record {self._sent}"
         if error.code() == error.MSG_SIZE_TOO_LARGE:
-            why = f"MESSAGE_TOO_LARGE: it has {size} bytes; -X max.request.size=N allows more than {MOST_BYTES}"
-        else:
-            why = said(why_ended(self._producer, error), self._cluster.bootstrap)
-        return self._not_sent(f"record {self._sent}", why)
+            why = f"it has {size} bytes; -X max.request.size=N allows more than {MOST_BYTES}"
+            return _RefusedRecord(f"{which} to {self._shape.topic}: MESSAGE_TOO_LARGE: {why}")
+        return self._not_sent(which, said(why_ended(self._producer, error), self._cluster.bootstrap))
 
     def _send_later(self, piece: bytes) -> None:
         while True:

@@ -26,13 +26,24 @@ def test_properties_say_how_a_line_becomes_a_record(ask: Ask) -> None:
     assert (empty["headers"], empty["key"], empty["payload"]) == (["c", ""], "", "")
 
 
-def test_a_line_that_is_not_as_told_ends_it_behind_the_lines_before(ask: Ask) -> None:
+def test_a_line_that_is_not_as_told_ends_it_behind_the_lines_before(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.cli.produce.FLUSH_SECONDS_AFTER_CTRL_C", 0.0)
     words = ("produce", "-t", "half", "--property", "parse.key=true", "--property", "key.separator=:")
     code, _, err = ask(*words, stdin=b"a:1\nb:2\nc\n")
     assert (code, err) == (2, "kbroker: record 3 to half: no key.separator ':' is in it\n")
     assert [each["payload"] for each in said(ask, "half")] == ["1", "2"]
     assert ask(*words, "--property", "ignore.error=true", stdin=b"d\n")[0] == 0
     assert (said(ask, "half")[2]["key"], said(ask, "half")[2]["payload"]) == (None, "d")
+
+
+def test_lines_before_one_that_is_not_as_told_are_told_of_where_they_are_not_acknowledged(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.cli.produce.FLUSH_SECONDS", 0.0)
+    words = ("--property", "parse.key=true", "--property", "key.separator=:", "-X", "linger.ms=60000")
+    code, _, err = ask("produce", "-t", "unsent", *words, stdin=b"a:1\nb\n")
+    assert code == 2
+    assert err.endswith("is in it; not all records before it were acknowledged within 0 s\n")
 
 
 def test_a_codec_that_is_not_named_is_gzip(ask: Ask) -> None:
