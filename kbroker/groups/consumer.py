@@ -378,7 +378,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         """The next state of a member on its way to its target; the same if it has caught up."""
         if not subscription_changed and member.is_reconciled_to(target_epoch):
             return member
-        goal = Goal(target_epoch, target, self.topic_ids(group.topics_of(member)), group.owner_epoch, reported)
+        goal = Goal(target_epoch, target, self.topic_ids(group.topics_of(member)), group.has_owner, reported)
         return reconcile(member, goal, subscription_changed=subscription_changed)
 
     def move_epoch(

@@ -12,7 +12,7 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from kbroker.coordinator import java_hash
@@ -81,9 +81,11 @@ class ConsumerGroupMember(NamedTuple):
     ) -> ConsumerGroupMember:
         """The same member elsewhere on its way to the target; `_replace` takes three times as long."""
         said = self[4:13]  # instance_id to classic
-        return ConsumerGroupMember(
-            self.member_id, member_epoch, previous_epoch, state, *said, assigned, pending_revocation
-        )
+        return ConsumerGroupMember(self[0], member_epoch, previous_epoch, state, *said, assigned, pending_revocation)
+
+    def owned(self) -> Iterable[tuple[bytes, Mapping[int, int]]]:
+        """What no other may have, by topic: what is assigned, then what it has still to let go of."""
+        return *self.assigned.items(), *self.pending_revocation.items()
 
     def says_the_same(self, other: ConsumerGroupMember) -> bool:
         """Whether nothing differs that the record of a member keeps."""
@@ -112,7 +114,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     """The state of a consumer group.
 
     static: member id by instance id. assignors: how many members want an assignor, by its name. classic_protocols: how
-    many classic members support a protocol. epochs: of the partitions that have an owner, that owner's member epoch.
+    many classic members support a protocol. owners: member id by partition, of the partitions that have an owner.
     resolved: by expression. regexes: how many members subscribe by an expression. regex_version: of the topics that
     they were looked up in last, as this coordinator counts. rejoining: classic members that are to join again.
     """
@@ -121,7 +123,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         "assignors",
         "classic_members",
         "classic_protocols",
-        "epochs",
+        "owners",
         "regex_version",
         "regexes",
         "rejoining",
@@ -137,7 +139,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         self.assignors: dict[str, int] = {}
         self.classic_members = 0
         self.classic_protocols: dict[str, int] = {}
-        self.epochs: dict[bytes, dict[int, tuple[int, str]]] = {}
+        self.owners: dict[bytes, dict[int, str]] = {}
         self.regexes: dict[str, int] = {}
         self.resolved: dict[str, ResolvedRegex] = {}
         self.regex_version = -1
@@ -149,41 +151,53 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         """See ModernGroup.put_member."""
         before = self.members.get(member.member_id)
         super().put_member(member)
-        self._count(before, member)
+        self._count(before, -1)
+        self._count(member, 1)
+        self._change_owner(before, member)
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
+
+    def move_member(self, member: ConsumerGroupMember) -> None:
+        """A member is elsewhere on its way to the target, and says of itself what it did (see `moved`)."""
+        self._change_owner(self.members.get(member.member_id), member)
+        self.members[member.member_id] = member
+        self._state = None
 
     def remove_member(self, member_id: str) -> ConsumerGroupMember | None:
         """See ModernGroup.remove_member."""
         before = super().remove_member(member_id)
         self.rejoining.discard(member_id)
-        self._count(before, None)
+        self._count(before, -1)
+        self._change_owner(before, None)
         if before is not None and before.instance_id is not None and self.static.get(before.instance_id) == member_id:
             del self.static[before.instance_id]  # else the one that has taken its place has it already
         return before
 
-    def _count(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> None:
-        for member, change in ((before, -1), (after, 1)):
-            if member is None:
-                continue
-            if member.server_assignor is not None:
-                _add(self.assignors, member.server_assignor, change)
-            if member.regex:
-                _add(self.regexes, member.regex, change)
-            if member.classic is not None:
-                self.classic_members += change
-                for name in {name for name, _ in member.classic.protocols}:
-                    _add(self.classic_protocols, name, change)
+    def _count(self, member: ConsumerGroupMember | None, change: int) -> None:
+        if member is None:
+            return
+        if member.server_assignor is not None:
+            _add(self.assignors, member.server_assignor, change)
+        if member.regex:
+            _add(self.regexes, member.regex, change)
+        if member.classic is not None:
+            self.classic_members += change
+            for name in {name for name, _ in member.classic.protocols}:
+                _add(self.classic_protocols, name, change)
+
+    def _change_owner(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> None:
+        """What a member had is free, and what it has is its own."""
         if before is not None:
-            for topic, partition in _both(before):
-                owners = self.epochs.get(topic, {})
-                if owners.get(partition, (0, ""))[1] == before.member_id:
-                    del owners[partition]
-                    if not owners:
-                        del self.epochs[topic]
+            for topic, partitions in before.owned():
+                owners = self.owners.get(topic, {})
+                for partition in partitions:
+                    if owners.get(partition) == before.member_id:
+                        del owners[partition]
+                if not owners:
+                    self.owners.pop(topic, None)
         if after is not None:
-            for topic, partition in _both(after):
-                self.epochs.setdefault(topic, {})[partition] = after.member_epoch, after.member_id
+            for topic, partitions in after.owned():
+                self.owners.setdefault(topic, {}).update(dict.fromkeys(partitions, after.member_id))
 
     def set_resolved(self, regex: str, resolved: ResolvedRegex | None) -> None:
         """Other topics match an expression; None: no member subscribes by it any more."""
@@ -220,9 +234,9 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         """The member that has an instance id."""
         return None if instance_id is None else self.members.get(self.static.get(instance_id, ""))
 
-    def owner_epoch(self, topic_id: bytes, partition: int) -> int:
-        """The member epoch of a partition's owner; -1: it has none."""
-        return self.epochs.get(topic_id, {}).get(partition, (-1, ""))[0]
+    def has_owner(self, topic_id: bytes, partition: int) -> bool:
+        """Whether a member has a partition, be it that it has still to let go of it."""
+        return partition in self.owners.get(topic_id, ())
 
     def preferred_assignor(
         self, default: str, before: ConsumerGroupMember | None = None, after: ConsumerGroupMember | None = None
@@ -250,7 +264,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     def waits_for_others(self, member: ConsumerGroupMember) -> bool:
         """Whether something of a member's target has still another owner."""
         return any(
-            partition not in member.assigned.get(topic, NO_PARTITIONS) and self.owner_epoch(topic, partition) != -1
+            partition not in member.assigned.get(topic, NO_PARTITIONS) and self.has_owner(topic, partition)
             for topic, partitions in self.target.get(member.member_id, {}).items()
             for partition in partitions
         )
@@ -260,10 +274,3 @@ def _add(counts: dict[str, int], key: str, change: int) -> None:
     counts[key] = counts.get(key, 0) + change
     if not counts[key]:
         del counts[key]
-
-
-def _both(member: ConsumerGroupMember) -> Iterator[tuple[bytes, int]]:
-    for owned in (member.assigned, member.pending_revocation):
-        for topic, partitions in owned.items():
-            for partition in partitions:
-                yield topic, partition

@@ -215,11 +215,11 @@ def _replay_current(group: ConsumerGroup, record: ModernRecord) -> None:
     member_id, value = record.key.member_id, record.value
     if value is None:
         if member_id in group.members:  # what it has is free; it goes with the tombstone of its own record
-            group.put_member(
+            group.move_member(
                 group.members[member_id].moved(LEFT, LEFT, MemberState.STABLE, NOTHING_OWNED, NOTHING_OWNED)
             )
         return
-    group.put_member(
+    group.move_member(
         _member(group, member_id).moved(
             value.member_epoch,
             value.previous_member_epoch,

@@ -16,7 +16,7 @@ from kbroker.groups.modern import Assignment, MemberState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
 
-OwnerEpoch = Callable[[bytes, int], int]
+HasOwner = Callable[[bytes, int], bool]
 Reported = Mapping[bytes, Iterable[int]]
 """What a member says that it owns, by topic id."""
 
@@ -28,13 +28,13 @@ UNKNOWN_STATE = (
 class Goal(NamedTuple):
     """What a member is led to. epoch, target: the target assignment. subscribed: ids of the topics that it reads now.
 
-    owner_epoch: of a partition's owner, -1 if it has none. reported: None if the member has not said what it owns.
+    has_owner: whether any member has a partition. reported: None if the member has not said what it owns.
     """
 
     epoch: int
     target: Assignment
     subscribed: Collection[bytes]
-    owner_epoch: OwnerEpoch
+    has_owner: HasOwner
     reported: Reported | None
 
 
@@ -93,7 +93,7 @@ def _next(member: ConsumerGroupMember, member_epoch: int, goal: Goal) -> Consume
     for topic, wanted in target.items():
         own = member.pending_revocation.get(topic, NO_PARTITIONS)  # no other member's, until this one has let go
         missing = sorted(wanted - kept.get(topic, {}).keys())
-        free = [each for each in missing if each in own or goal.owner_epoch(topic, each) == -1]
+        free = [each for each in missing if each in own or not goal.has_owner(topic, each)]
         waits = waits or len(free) < len(missing)
         if free:
             kept.setdefault(topic, {}).update(dict.fromkeys(free, goal.epoch))

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from kbroker.groups.consumer import check_epoch
 from kbroker.groups.consumer_group import ConsumerGroupMember, Owned
-from kbroker.groups.reconciliation import Goal, OwnerEpoch, reconcile
+from kbroker.groups.reconciliation import Goal, HasOwner, reconcile
 from kbroker.sim.explored_members import MemberModel, MemberWorld
 from protocol.errors import KafkaError
 
@@ -48,9 +48,9 @@ class PartitionModel(MemberModel[ConsumerGroupMember, Parts]):
         reported = None if said is None else _reported(said)
         return reconcile(current, Goal(state.target_epoch, target, {TOPIC}, self._owners(state.known), reported))
 
-    def _owners(self, known: Iterable[ConsumerGroupMember | None]) -> OwnerEpoch:
-        epochs = {partition: each.member_epoch for each in known if each is not None for partition in _held(each)}
-        return lambda topic, partition: epochs.get(partition, -1)
+    def _owners(self, known: Iterable[ConsumerGroupMember | None]) -> HasOwner:
+        held = frozenset().union(*(_held(each) for each in known if each is not None))
+        return lambda topic, partition: partition in held
 
     def _epoch(self, known: ConsumerGroupMember) -> int:
         return known.member_epoch

@@ -381,7 +381,7 @@ class MixedGroup(RuleBasedStateMachine):
         assert read.members == group.members
         assert read.target == group.target
         assert (read.group_epoch, read.assignment_epoch) == (group.group_epoch, group.assignment_epoch)
-        assert read.epochs == group.epochs
+        assert read.owners == group.owners
 
     def teardown(self) -> None:
         """With everything going well again, all partitions are read, each by one client, up to date."""

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 import pytest
 
 from kbroker.groups.consumer_group import ConsumerGroupMember
-from kbroker.groups.reconciliation import OwnerEpoch
+from kbroker.groups.reconciliation import HasOwner
 from kbroker.groups.streams.reconciliation import Current, Owners
 from kbroker.log.producer_state import BatchSpan, Origin, Producers
 from kbroker.replica.followers import Follower
@@ -159,8 +159,8 @@ def test_partitions_never_have_two_owners_and_members_never_wait_for_nothing() -
 class GivesPartitionsAway(PartitionModel):
     """Does not ask whether a partition is free."""
 
-    def _owners(self, known: object) -> OwnerEpoch:
-        return lambda topic, partition: -1
+    def _owners(self, known: object) -> HasOwner:
+        return lambda topic, partition: False
 
 
 class BelievesInPartitions(PartitionModel):
