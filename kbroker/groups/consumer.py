@@ -42,6 +42,7 @@ from kbroker.groups.modern import (
     MEMBER_BYTES,
     NOTHING,
     Assignment,
+    Bounded,
     MemberState,
     ModernGroups,
     metadata_hash,
@@ -85,46 +86,30 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         super().__init__(shard)
         self.assignors: dict[str, Assignor] = load_assignors(shard.config.group_consumer_assignors)
         self.regexes = regexes.Regexes(self)
-
-    @property
-    def default_assignor(self) -> str:
-        """What a group is assigned by whose members do not ask for one."""
-        return next(iter(self.assignors))
-
-    # --- settings
-
-    def session_timeout_ms(self, group_id: str) -> int:
-        """See ModernGroups."""
-        config = self.shard.config
-        return self.setting_within(
-            group_id,
+        config = shard.config
+        self.session_timeout = Bounded(
             "consumer.session.timeout.ms",
             config.group_consumer_session_timeout_ms,
             config.group_consumer_min_session_timeout_ms,
             config.group_consumer_max_session_timeout_ms,
         )
-
-    def heartbeat_interval_ms(self, group_id: str) -> int:
-        """See ModernGroups."""
-        config = self.shard.config
-        return self.setting_within(
-            group_id,
+        self.heartbeat_interval = Bounded(
             "consumer.heartbeat.interval.ms",
             config.group_consumer_heartbeat_interval_ms,
             config.group_consumer_min_heartbeat_interval_ms,
             config.group_consumer_max_heartbeat_interval_ms,
         )
-
-    def assignment_interval_ms(self, group_id: str) -> int:
-        """How soon after one target assignment the next may be computed (KIP-1263)."""
-        config = self.shard.config
-        return self.setting_within(
-            group_id,
+        self.assignment_interval = Bounded(
             "consumer.assignment.interval.ms",
             config.group_consumer_assignment_interval_ms,
             config.group_consumer_min_assignment_interval_ms,
             config.group_consumer_max_assignment_interval_ms,
         )
+
+    @property
+    def default_assignor(self) -> str:
+        """What a group is assigned by whose members do not ask for one."""
+        return next(iter(self.assignors))
 
     # --- heartbeats
 
@@ -431,7 +416,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         return epoch, assigned.get(after.member_id, NOTHING)
 
     def _may_assign(self, operation: Operation, group: ConsumerGroup) -> bool:
-        interval_ms = self.assignment_interval_ms(group.group_id)
+        interval_ms = self.assignment_interval.of(self.shard.group_configs(group.group_id))
         return not group.assigned_ms or not interval_ms or operation.wall_ms >= group.assigned_ms + interval_ms
 
     def _assign(

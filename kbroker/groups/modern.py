@@ -254,19 +254,39 @@ class Quiet:
         return True
 
 
+class Bounded:
+    """A number that a group may have set for itself (resource type GROUP), as near as the broker allows (KIP-1240)."""
+
+    __slots__ = ("_default", "_least", "_most", "_name")
+
+    def __init__(self, name: str, default: int, least: int, most: int) -> None:
+        self._name, self._least, self._most = name, least, most
+        self._default = self._within(default)
+
+    def of(self, said: Mapping[str, str]) -> int:
+        """For a group of which this is set."""
+        return self._within(int(said[self._name])) if self._name in said else self._default
+
+    def _within(self, wanted: int) -> int:
+        return min(max(wanted, self._least), self._most)
+
+
 G = TypeVar("G", bound=ModernGroup[Any])
 
 
 class ModernGroups(GroupKind, Generic[G]):
-    """Rules that the kinds share. session_timeout_ms, heartbeat_interval_ms: of the subclass, for a group."""
+    """Rules that the kinds share. Their settings are the subclass's."""
 
-    @abstractmethod
+    session_timeout: Bounded
+    heartbeat_interval: Bounded
+
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a member may be silent."""
+        """How long a member of a group may be silent."""
+        return self.session_timeout.of(self.shard.group_configs(group_id))
 
-    @abstractmethod
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """How often it is asked to send a heartbeat."""
+        return self.heartbeat_interval.of(self.shard.group_configs(group_id))
 
     @abstractmethod
     def fence(self, operation: Operation, group: G, member_ids: list[str], reason: str) -> ErrorCode:
@@ -282,12 +302,6 @@ class ModernGroups(GroupKind, Generic[G]):
         """A number that may be set for the group alone (resource type GROUP)."""
         text = self.shard.group_configs(group_id).get(name)
         return default if text is None else int(text)
-
-    def setting_within(self, group_id: str, name: str, default: int, least: int, most: int) -> int:
-        """The same, as near as the broker allows (KIP-1240). Cheap: each heartbeat asks for two."""
-        said = self.shard.group_configs(group_id)
-        wanted = int(said[name]) if name in said else default
-        return wanted if least <= wanted <= most else min(max(wanted, least), most)
 
     # --- timers
 

@@ -20,6 +20,7 @@ from kbroker.groups.modern import (
     FIRST_EPOCH,
     NOTHING,
     Assignment,
+    Bounded,
     MemberState,
     ModernGroups,
     metadata_hash,
@@ -72,24 +73,16 @@ class ShareGroups(ModernGroups[ShareGroup]):
 
     TYPE = GroupType.SHARE
 
-    # --- settings
-
-    def session_timeout_ms(self, group_id: str) -> int:
-        """See ModernGroups."""
-        config = self.shard.config
-        return self.setting_within(
-            group_id,
+    def __init__(self, shard: GroupShard) -> None:
+        super().__init__(shard)
+        config = shard.config
+        self.session_timeout = Bounded(
             "share.session.timeout.ms",
             config.group_share_session_timeout_ms,
             config.group_share_min_session_timeout_ms,
             config.group_share_max_session_timeout_ms,
         )
-
-    def heartbeat_interval_ms(self, group_id: str) -> int:
-        """See ModernGroups."""
-        config = self.shard.config
-        return self.setting_within(
-            group_id,
+        self.heartbeat_interval = Bounded(
             "share.heartbeat.interval.ms",
             config.group_share_heartbeat_interval_ms,
             config.group_share_min_heartbeat_interval_ms,

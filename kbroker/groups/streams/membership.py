@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.groups.group import GroupType
-from kbroker.groups.modern import ModernGroups, metadata_hash, partition_count
+from kbroker.groups.modern import Bounded, ModernGroups, metadata_hash, partition_count
 from kbroker.groups.streams import records
 from kbroker.groups.streams.assignor import Member, SubtopologyTasks, assign, java_order
 from kbroker.groups.streams.group import CLIENT_TAGS, Progress, StreamsGroup, StreamsMember, no_metadata
@@ -41,6 +41,7 @@ from protocol.namedtuple import NamedTuple
 if TYPE_CHECKING:
     from kbroker.coordinator import Caller, Operation, TimerKey
     from kbroker.groups.records import GroupsRecord, KeyedRecord
+    from kbroker.groups.shard import GroupShard
     from kbroker.metadata.cache import MetadataDelta
     from protocol.messages.group_offsets import OffsetCommitRequest
     from protocol.messages.stored_streams_groups import StreamsGroupMemberMetadataValue, StreamsGroupTopologyValue
@@ -85,39 +86,29 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
 
     TYPE = GroupType.STREAMS
 
-    # --- settings
-
-    def session_timeout_ms(self, group_id: str) -> int:
-        """See ModernGroups."""
-        config = self.shard.config
-        return self.setting_within(
-            group_id,
+    def __init__(self, shard: GroupShard) -> None:
+        super().__init__(shard)
+        config = shard.config
+        self.session_timeout = Bounded(
             "streams.session.timeout.ms",
             config.group_streams_session_timeout_ms,
             config.group_streams_min_session_timeout_ms,
             config.group_streams_max_session_timeout_ms,
         )
-
-    def heartbeat_interval_ms(self, group_id: str) -> int:
-        """See ModernGroups."""
-        config = self.shard.config
-        return self.setting_within(
-            group_id,
+        self.heartbeat_interval = Bounded(
             "streams.heartbeat.interval.ms",
             config.group_streams_heartbeat_interval_ms,
             config.group_streams_min_heartbeat_interval_ms,
             config.group_streams_max_heartbeat_interval_ms,
         )
-
-    def _assignment_interval_ms(self, group_id: str) -> int:
-        config = self.shard.config
-        return self.setting_within(
-            group_id,
+        self.assignment_interval = Bounded(
             "streams.assignment.interval.ms",
             config.group_streams_assignment_interval_ms,
             config.group_streams_min_assignment_interval_ms,
             config.group_streams_max_assignment_interval_ms,
         )
+
+    # --- settings
 
     def _task_offset_interval_ms(self, group_id: str) -> int:
         config = self.shard.config
@@ -393,7 +384,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
 
     def _is_due(self, operation: Operation, group: StreamsGroup) -> bool:
         """Whether the last target assignment is old enough (KIP-1263)."""
-        interval_ms = self._assignment_interval_ms(group.group_id)
+        interval_ms = self.assignment_interval.of(self.shard.group_configs(group.group_id))
         since_ms = operation.wall_ms - group.assigned_ms
         return not group.assigned_ms or since_ms >= interval_ms or since_ms < 0  # the clock was put back
 
