@@ -801,34 +801,42 @@ def _told(owned: Owned) -> ToldAssignment:
 
 def _check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Mapping[str, Assignor]) -> None:
     """Whether a request makes sense at all. Raises: KafkaError."""
-    epoch = request.member_epoch
-    names_member = version >= OWN_IDS_SINCE or epoch > 0 or epoch == LEFT
-    given = (
-        ("MemberId", request.member_id if names_member else None),
-        ("GroupId", request.group_id),
-        ("InstanceId", request.instance_id),
-        ("RackId", request.rack_id),
-    )
-    for name, text in given:
-        if text is not None and not text.strip():
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
-    fault = None
-    if epoch == JOINING:
-        if request.rebalance_timeout_ms == -1:
-            fault = "RebalanceTimeoutMs must be provided in first request."
-        elif request.topic_partitions is None or request.topic_partitions:
-            fault = "TopicPartitions must be empty when (re-)joining."
-        elif request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            fault = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
-    elif epoch == LEFT_FOR_A_WHILE and request.instance_id is None:
-        fault = "InstanceId can't be null."
-    elif epoch < LEFT_FOR_A_WHILE:
-        fault = "MemberEpoch is invalid."
+    fault = _fault(request, version)
     if fault is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
     if request.server_assignor is not None and request.server_assignor not in assignors:
         text = f"ServerAssignor {request.server_assignor} is not supported. "
         raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{text}Supported assignors: {', '.join(assignors)}.")
+
+
+def _fault(request: ConsumerGroupHeartbeatRequest, version: int) -> str | None:
+    """What is wrong with a request, of any group; the first thing that Kafka would say."""
+    epoch = request.member_epoch
+    if not request.member_id.strip() and (version >= OWN_IDS_SINCE or epoch > 0 or epoch == LEFT):
+        return "MemberId can't be empty."
+    if not request.group_id.strip():
+        return "GroupId can't be empty."
+    if request.instance_id is not None and not request.instance_id.strip():
+        return "InstanceId can't be empty."
+    if request.rack_id is not None and not request.rack_id.strip():
+        return "RackId can't be empty."
+    if epoch > JOINING:
+        return None
+    if epoch == JOINING:
+        return _fault_of_joining(request)
+    if epoch == LEFT_FOR_A_WHILE and request.instance_id is None:
+        return "InstanceId can't be null."
+    return "MemberEpoch is invalid." if epoch < LEFT_FOR_A_WHILE else None
+
+
+def _fault_of_joining(request: ConsumerGroupHeartbeatRequest) -> str | None:
+    if request.rebalance_timeout_ms == -1:
+        return "RebalanceTimeoutMs must be provided in first request."
+    if request.topic_partitions is None or request.topic_partitions:
+        return "TopicPartitions must be empty when (re-)joining."
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    return None
 
 
 def _says_nothing_of_itself(
