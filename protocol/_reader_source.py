@@ -189,8 +189,10 @@ class ReaderSource(Source):
         if not least:
             raise SchemaError(f"{place}: elements of an array cannot be empty")
         more = 1 if self.flexible else 0  # a compact count is one more than the elements, and 0 is null
-        is_plain = f"{more} <= {count} < 128" if self.flexible else f"{count} >= 0"
+        is_plain = f"{count} >= 0"
         # A compact count of one byte needs no look at the bytes left: so few elements end with the frame soon enough.
+        if self.flexible:
+            is_plain = f"{count} < 128" if nullable else f"1 <= {count} < 128"
         is_too_long = "" if self.flexible else f" or {count} * {least} > end - pos"
         with self.block(f"if not {is_plain}{is_too_long}:"):
             if self.flexible:
