@@ -316,8 +316,9 @@ class MixedGroup(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """What was not committed is lost with the broker, and so are all calls."""
+        """What was not committed is lost with the broker, and so are all calls, and what it knew of connections."""
         self.world.restart()
+        self.again.clear()
         for client in self.clients:
             client.waits_for = None
 
