@@ -141,6 +141,10 @@ def skip_unknown_tags(buffer: Any, position: int, count: int) -> int:
 
 def tag_section(tags: dict[int, bytes]) -> bytes:
     """Tagged fields as Kafka writes them: their number, then tag, size and content in the order of the tags."""
+    if len(tags) == 1:  # nearly always, and small
+        ((tag, content),) = tags.items()
+        if 0 <= tag < 128 > len(content):
+            return bytes((1, tag, len(content))) + content
     out = [uvarint(len(tags))]
     for tag, content in sorted(tags.items()):
         if not 0 <= tag <= 0xFFFFFFFF:
