@@ -147,29 +147,25 @@ class WriterSource(Source):
 
     def text_or_bytes(self, kind: str, place: str, nullable: bool) -> None:
         """A string or bytes behind its length."""
-        size = self.name("n")
-        content = f"{place}.encode()" if kind == "string" else place
-        more = " + 1" if self.flexible else ""
-        if (
-            nullable and self.flexible and not self.run
-        ):  # nothing to share a call with: null is a byte, and mostly it is
+        code = "h" if kind == "string" else "i"
+        if nullable:
             self.emit(f"e = {place}")
+            waiting = list(self.run)
             with self.block("if e is None:"):
-                self.emit("w(b'\\0')")
+                self.run.append(("x", "") if self.flexible else (code, "-1"))
+                self.flush()
+            self.run = waiting
             with self.block("else:"):
                 self.text_or_bytes(kind, "e", nullable=False)
             return
-        if nullable:
-            self.emit(f"e = {place}")
-            with self.block("if e is None:"):
-                self.emit(f"e = b''; {size} = {0 if self.flexible else -1}")
-            with self.block("else:"):
-                if kind == "string":
-                    self.emit("e = e.encode()")
-                self.emit(f"{size} = len(e){more}")
-        else:
-            self.emit(f"e = {content}", f"{size} = len(e){more}")
-        self.flush_length(size, "string_length" if kind == "string" else "length", "h" if kind == "string" else "i")
+        content = f"{place}.encode()" if kind == "string" else place
+        if content != "e":
+            self.emit(f"e = {content}")
+        size = "len(e)"
+        if self.flexible:
+            size = self.name("n")
+            self.emit(f"{size} = len(e) + 1")
+        self.flush_length(size, "string_length" if kind == "string" else "length", code)
         self.emit("w(e)")
 
     def records(self, place: str, nullable: bool) -> None:
