@@ -78,10 +78,7 @@ class GroupShard(Shard[GroupsRecord]):
 
     def kind(self, group_type: GroupType) -> GroupKind:
         """The rules of a kind of groups; loaded now if they were not before."""
-        found = self._kinds.get(group_type)
-        if found is None:
-            found = self._kinds[group_type] = KINDS[group_type]()(self)
-        return found
+        return self._kinds.get(group_type) or self._kinds.setdefault(group_type, KINDS[group_type]()(self))
 
     def has_met(self, group_type: GroupType) -> bool:
         """Whether there may be groups of this kind, or were since this began to serve."""
