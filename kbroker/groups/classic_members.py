@@ -108,8 +108,9 @@ def _join(
         why = "its last member of the newer protocol was replaced"
         migration.downgraded(operation, kind, group_id, known, why, downgrade)
         return
-    kind.wrote(operation, group_id, before, after)
-    kind.current(group_id).rejoining.discard(member_id)
+    group = kind.current(group_id)
+    kind.wrote(operation, group, before, after)
+    group.rejoining.discard(member_id)
     operation.cancel_timer("join", group_id, member_id)
     operation.cancel_timer("rebalance", group_id, member_id)
     operation.set_timer("session", group_id, request.session_timeout_ms, member_id)

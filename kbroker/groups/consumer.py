@@ -139,16 +139,15 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         What `_beat` would come to if nothing of what it looks at has changed.
         """
         group = self.shard.groups.get(request.group_id)
-        if not isinstance(group, ConsumerGroup):
+        if request.topic_partitions is not None or not isinstance(group, ConsumerGroup):
             return False
-        member = group.members.get(request.member_id)
+        member, epoch = group.members.get(request.member_id), request.member_epoch
+        if member is None or not 0 < epoch == member.member_epoch == group.assignment_epoch == group.group_epoch:
+            return False
         return (
-            member is not None
-            and 0 < request.member_epoch == member.member_epoch == group.assignment_epoch == group.group_epoch
-            and member.state is MemberState.STABLE
+            member.state is MemberState.STABLE
             and group.refresh_ms is None
             and not group.regexes
-            and request.topic_partitions is None
             and (request.instance_id is None or group.static_member(request.instance_id) is member)
             and _says_nothing_of_itself(request, member, caller)
         )
@@ -189,23 +188,19 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             heartbeat_interval_ms=self.heartbeat_interval_ms(request.group_id),
             assignment=None,
         )
-        says_all = (
-            request.rebalance_timeout_ms != -1
-            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
-            and reported is not None
-        )
-        if joins or says_all or _owns_differently(before, after):
+        if joins or _says_all(request) or _owns_differently(before, after):
             response.assignment = _told(after.assigned)
         if not self.shard.write_and_reply(operation, changes, caller.call, response, refused):
             return
+        group = self.current(request.group_id)
         if upgraded is not None:
-            migration.left_behind(operation, upgraded, self.current(request.group_id))
+            migration.left_behind(operation, upgraded, group)
             operation.event(
                 request.group_id, f"is a consumer group now: member {member_id} of that protocol has joined"
             )
-        self.wrote(operation, request.group_id, before, after)
+        self.wrote(operation, group, before, after)
         self.restart_session(operation, request.group_id, member_id)
-        self.regexes.maybe_resolve(operation, self.current(request.group_id), may_describe)
+        self.regexes.maybe_resolve(operation, group, may_describe)
 
     def _group_of(
         self,
@@ -453,16 +448,19 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         return {topics[name].topic_id for name in names if name in topics}
 
     def wrote(
-        self, operation: Operation, group_id: str, before: ConsumerGroupMember, after: ConsumerGroupMember
+        self, operation: Operation, group: ConsumerGroup, before: ConsumerGroupMember, after: ConsumerGroupMember
     ) -> None:
-        """A member's changes have been written, with the topics as they are now: timers that follow from its state."""
-        self.current(group_id).refresh_ms = None
+        """A member's changes have been written, with the topics as they are now: timers that follow from its state.
+
+        group: as it is in the shard since.
+        """
+        group.refresh_ms = None
         if after.classic is not None or (before.state is after.state and before.member_epoch == after.member_epoch):
             return
         if after.state is MemberState.UNREVOKED_PARTITIONS:
-            operation.set_timer("rebalance", group_id, after.rebalance_timeout_ms, after.member_id)
+            operation.set_timer("rebalance", group.group_id, after.rebalance_timeout_ms, after.member_id)
         else:
-            operation.cancel_timer("rebalance", group_id, after.member_id)
+            operation.cancel_timer("rebalance", group.group_id, after.member_id)
 
     def current(self, group_id: str) -> ConsumerGroup:
         """The group in the shard, after something was written."""
@@ -843,17 +841,19 @@ def _says_nothing_of_itself(
     request: ConsumerGroupHeartbeatRequest, member: ConsumerGroupMember, caller: Caller
 ) -> bool:
     """Whether a member describes itself as it did, of which it says nothing in most heartbeats."""
-    return (
-        request.subscribed_topic_names is None
-        and request.subscribed_topic_regex is None
-        and request.rebalance_timeout_ms == -1
-        and request.instance_id in (None, member.instance_id)
-        and request.rack_id is None
-        and request.server_assignor is None
-        and member.classic is None
-        and member.client_id == caller.client_id
-        and member.client_host == caller.client_host
-    )
+    said = request.subscribed_topic_names, request.subscribed_topic_regex, request.rack_id, request.server_assignor
+    if said != (None, None, None, None) or request.rebalance_timeout_ms != -1:
+        return False
+    if request.instance_id not in (None, member.instance_id) or member.classic is not None:
+        return False
+    return member.client_id == caller.client_id and member.client_host == caller.client_host
+
+
+def _says_all(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether a member says all that it has to say to join, as after it has lost an answer."""
+    if request.rebalance_timeout_ms == -1 or request.topic_partitions is None:
+        return False
+    return request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
 
 
 def _as_it_says(
