@@ -52,6 +52,7 @@ class FlatReaderSource(ReaderSource):
             else:
                 self.emit(f"{place} = {self.default(field)}")
                 tagged.append((field, place))
+        self.flush_strings()
         if self.flexible:
             self.flat_tags(cls, tagged)
         return places

@@ -32,6 +32,7 @@ class ReaderSource(Source):
         self.views = has_records(message, version)
         self.run: list[tuple[str, str]] = []  # (format, where to) of fixed-size reads not written yet
         self.skew = 0
+        self.strings: list[str] = []  # where to, of neighbouring strings that may be null: mostly all of them are
         self.scope |= {
             "new": object.__new__,
             "Malformed": _runtime.Malformed,
@@ -86,6 +87,7 @@ class ReaderSource(Source):
                 self.emit(f"{place} = {self.default(field)}")
             else:
                 self.value(field.type, place, field.nullable_at(self.version))
+        self.flush_strings()
         self.emit(f"{target}.unknown_tags = None")
         if self.flexible:
             self.tags(cls, target)
@@ -97,6 +99,10 @@ class ReaderSource(Source):
 
     def value(self, kind: FieldType, place: str, nullable: bool) -> None:
         """Read one value into `place`."""
+        if kind.kind == "string" and nullable and self.flexible:
+            self.strings.append(place)
+            return
+        self.flush_strings()
         if kind.struct is not None:
             self.inner_struct(kind.struct, place, nullable)
         elif kind.kind == "array":
@@ -124,6 +130,21 @@ class ReaderSource(Source):
             self.struct(cls, inner)
             self.emit(f"{place} = {inner}")
             self.settle()
+
+    def flush_strings(self) -> None:
+        """Read the strings that wait: by one look, if there are several and all are null, which takes a byte each."""
+        strings, self.strings = self.strings, []
+        if len(strings) < 2:
+            for place in strings:
+                self.string(place, nullable=True)
+            return
+        self.flush()
+        size, skew = len(strings), self.skew
+        with self.block(f"if b[{self.at()}:pos + {skew + size}] == {bytes(size)!r}:"):
+            self.emit(f"{' = '.join(strings)} = None", f"pos += {skew + size}")
+        with self.block("else:"):
+            for place in strings:
+                self.string(place, nullable=True)
 
     def string(self, place: str, nullable: bool) -> None:
         """A string: compact length or int16; the common short case inlined."""
@@ -305,6 +326,7 @@ class ReaderSource(Source):
                         self.inner_struct(inner, f"o.{field.name}", nullable, null="<= 0")
                     else:
                         self.value(field.type, f"o.{field.name}", nullable)
+                    self.flush_strings()
                     self.settle()
             elif field.tag not in now:
                 with self.block(f"{word} tag == {field.tag}:"):
