@@ -393,12 +393,11 @@ class GroupShard(Shard[GroupsRecord]):
     def replay(self, record: GroupsRecord, *, record_offset: int, producer_id: int = -1) -> None:
         """See Shard.replay."""
         group = self.groups.get(record.group_id)
-        if record.__class__ is OffsetRecord:
+        if isinstance(record, OffsetRecord):
             if group is None:
                 group = self._make(GroupType.CLASSIC, record.group_id)
             self._replay_offset(group, record, record_offset, producer_id)
             return
-        assert isinstance(record, GroupRecord | ModernRecord), record
         group_type = GroupType.CLASSIC if isinstance(record, GroupRecord) else TYPE_OF_KEY[record.key_type]
         if group is None or group.TYPE is not group_type:
             if record.value is None:
