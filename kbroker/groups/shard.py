@@ -26,7 +26,7 @@ from kbroker.groups.group import Group, GroupType
 from kbroker.groups.kinds import KINDS, TYPE_OF_KEY, GroupKind, Surroundings, refuse_join, refuse_sync
 from kbroker.groups.memory import commit_bytes
 from kbroker.groups.offsets import Commit, TopicPartition, metadata_length
-from kbroker.groups.records import GroupRecord, GroupsRecord, ModernRecord, OffsetRecord
+from kbroker.groups.records import GroupRecord, GroupsRecord, OffsetRecord
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
 from protocol.messages.transactions import TxnOffsetCommitResponse
