@@ -12,18 +12,20 @@ import gc
 import struct
 import sys
 from pathlib import Path
+from statistics import median
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from benchmarks.harness.group_rows import HEARTBEAT_VERSION, MEMBERS_TOPIC, Member
 from benchmarks.harness.wire import CLIENT_ID, batch, fetch_frame, produce_frame
 from benchmarks.harness.wire import frame as frame_of
 from kbroker.channel import Channel
 from kbroker.config.broker import AUTHORIZERS
 from kbroker.config.limits import LONG_POLL_STEP_MS
 from kbroker.replica.partition import LeaderState
-from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -56,6 +58,7 @@ LEFT_OUT = (
     "<string>",
 )
 SLACK = 1.08
+ANSWER_AT = 9  # behind its size, the correlation id, and no tagged fields
 WARM_UP = 3
 ACCESS_RULES = 1_000
 
@@ -77,6 +80,13 @@ SESSION_VERSION = 12
 FOLLOWER = 2
 HEARTBEAT_LINES = {"consumer": 35, "share": 35, "streams": 456}  # of a member that says no more than that it lives
 GROUP_PARTITIONS = 50
+JOINING_MEMBERS = 20
+ROUND_LINES = {  # of a member of a group in which all join at the same time, with a partition for each
+    "to join": 975,
+    "to hear of a target that another member owns yet": 622,
+    "to be given a partition": 698,
+    "to say that it has it": 357,
+}
 
 
 def frames() -> dict[str, bytes]:
@@ -340,6 +350,35 @@ def test_a_heartbeat_of_an_idle_member_runs_few_lines_however_many_partitions_it
             epoch = answer.endpoint_information_epoch
             request = StreamsGroupHeartbeatRequest(**idle, endpoint_information_epoch=epoch)
     assert lines_of(world, frame_of(request, version)) <= HEARTBEAT_LINES[kind] * SLACK
+
+
+def lines_of_a_round(world: World, channel: Channel, members: list[Member]) -> float:
+    """A heartbeat of each member: of the one in the middle, since one of them has a target computed for all."""
+    counted = []
+    for member in members:
+        request = frame_of(member.heartbeat(), HEARTBEAT_VERSION)
+        with LineCount() as count:
+            ask(world, channel, request)
+        member.told(ConsumerGroupHeartbeatResponse.decode(b"".join(channel.out), HEARTBEAT_VERSION, ANSWER_AT))
+        answered(channel)
+        counted.append(count.lines)
+    return median(counted)
+
+
+def test_the_members_of_a_group_come_to_its_target_in_no_more_lines_than_they_may() -> None:
+    world = World(offsets_topic_num_partitions="1")
+    world.create(MEMBERS_TOPIC, partitions=JOINING_MEMBERS)
+    world.client(CLIENT_ID, "localhost").send(FindCoordinatorRequest(key="joined"), 3)
+    world.advance(100)
+    channel = world.core.open("PLAINTEXT", "localhost", 1)
+    members = [Member(cast("Any", channel), "joined", number) for number in range(JOINING_MEMBERS)]
+    counted = [lines_of_a_round(world, channel, members)]
+    world.advance(1_100)  # no second target is computed within a second
+    counted += [lines_of_a_round(world, channel, members) for _ in list(ROUND_LINES)[1:]]
+    newest = max(member.epoch for member in members)
+    assert all(member.is_settled(newest) for member in members)
+    over = {what: lines for what, lines in zip(ROUND_LINES, counted, strict=True) if lines > ROUND_LINES[what] * SLACK}
+    assert not over
 
 
 def transaction(name: str, producer_id: int, epoch: int, sequence: int) -> list[bytes]:
