@@ -217,12 +217,16 @@ def encode_versioned(message: Message, version: int) -> bytes:
 
     Raises: EncodeError.
     """
-    return b"".join((_VERSION.pack(version), *message.encode_parts(version)))
+    body: bytes
+    (body,) = message.encode_parts(version)  # in one piece: none has records
+    return _VERSION.pack(version) + body
 
 
 def encode_flat(kind: type[Message], values: tuple[Any, ...], version: int) -> bytes:
     """The same of a message's fields (`flat.py`), for a writer of one with each request. Raises: EncodeError."""
-    return b"".join((_VERSION.pack(version), *kind.write_flat(values, version)))
+    body: bytes
+    (body,) = kind.write_flat(values, version)
+    return _VERSION.pack(version) + body
 
 
 def decode_versioned(kind: type[M], buffer: bytes | bytearray | memoryview, *, newer_as_newest: bool = False) -> M:
