@@ -303,8 +303,9 @@ class Message(Struct):
 
         Returns at least one part. Raises: EncodeError.
         """
-        writer = self._writers.get(version)
-        if writer is None:
+        try:
+            writer: Callable[[Any], list[Any]] = self._writers[version]
+        except KeyError:
             from protocol.codec import compile_writer  # the compiler imports this file
 
             writer = self._writers[version] = compile_writer(type(self), version)
