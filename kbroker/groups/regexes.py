@@ -35,6 +35,9 @@ class Changed(NamedTuple):
     is_resolved: bool = False
 
 
+UNCHANGED = Changed()
+
+
 class _LookUp:
     """The expressions of a group, being looked up. names: topics still to come. version: of the topics."""
 
@@ -83,7 +86,7 @@ class Regexes:
     ) -> Changed:
         """What a member's expression means for the group. Raises: KafkaError INVALID_REGULAR_EXPRESSION."""
         if before.regex == after.regex:
-            return Changed()
+            return UNCHANGED
         if before.regex and group.regexes.get(before.regex) == 1:
             changes.append(regex_tombstone(group.group_id, before.regex))
         if not after.regex:
