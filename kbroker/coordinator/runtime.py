@@ -121,6 +121,8 @@ class Runtime(Generic[S]):
         """Whether the shard of a group or transactional id is here, or may be, and cannot be asked yet."""
         if not self.partitions:
             return bool(self.shards)  # they are being counted
+        if not self._loading and not self._unread:
+            return False
         shard = self.shards.get(partition_for(key, self.partitions))
         return shard is not None and shard.loading
 
