@@ -94,11 +94,16 @@ class Shard(ABC, Generic[R]):
 
         For an answer that changes nothing, and may speak of what was written before.
         """
-        if self.waiting or self.written_end > self.high_watermark:
+        if self.has_uncommitted:
             self.waiting.append((self.written_end, note))
             operation.effects.append(Written(self.partition))
         else:
             self.committed(operation, note)
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether something that this shard has written is not committed, or has not been told of."""
+        return bool(self.waiting) or self.written_end > self.high_watermark
 
     def _report_refusal(self, error: KafkaError) -> None:
         """Log that an append was refused: once, for each client asks again, and may cause some refusals at will."""

@@ -111,7 +111,10 @@ class GroupShard(Shard[GroupsRecord]):
         if changes and (code := operation.write(changes, None)) is not ErrorCode.NONE:
             operation.reply(call, refused(write_error(code)))
             return False
-        self.tell_in_order(operation, Answered(call, response, refused, again))
+        if self.has_uncommitted:
+            self.tell_in_order(operation, Answered(call, response, refused, again))
+        else:
+            operation.reply(call, response, again)
         return True
 
     # --- requests of classic members
