@@ -82,10 +82,10 @@ HEARTBEAT_LINES = {"consumer": 35, "share": 35, "streams": 456}  # of a member t
 GROUP_PARTITIONS = 50
 JOINING_MEMBERS = 20
 ROUND_LINES = {  # of a member of a group in which all join at the same time, with a partition for each
-    "to join": 975,
-    "to hear of a target that another member owns yet": 622,
-    "to be given a partition": 698,
-    "to say that it has it": 357,
+    "to join": 977,
+    "to hear of a target that another member owns yet": 620,
+    "to be given a partition": 696,
+    "to say that it has it": 353,
 }
 
 
