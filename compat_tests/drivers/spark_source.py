@@ -80,8 +80,11 @@ def main(bootstrap: str, topic: str, folder: str, own: str, mode: str) -> None:
     tried("register", lambda: register(spark))
     tried("batch", lambda: read(includeHeaders="true", minPartitions="3").load().where("headers is not null").count())
     tried("columns", columns)
-    tried("where", lambda: read().load().where("partition = 0 and offset >= 10 and offset < 15").count())
-    tried("key", lambda: read().load().where("key = cast('key-1' as binary)").count())
+    tried(
+        "where",
+        lambda: read(pushDownPredicate="true").load().where("partition = 0 and offset >= 10 and offset < 15").count(),
+    )
+    tried("key", lambda: read(pushDownPredicate="true").load().where("key = cast('key-1' as binary)").count())
     tried("disk", lambda: spark.read.format("kbroker").load(folder).where(f"topic = '{topic}'").count())
     tried("write", write)
     tried("stream", lambda: read_stream("read"))

@@ -35,6 +35,7 @@ _KNOWN = {
         "minOffsetsPerTrigger",
         "maxTriggerDelay",
         "failOnDataLoss",
+        "pushDownPredicate",
         "recreated",
         "includeHeaders",
         "includeGeneration",
@@ -46,11 +47,12 @@ _KNOWN = {
 }
 
 CHOICES = ("assign", "subscribe", "subscribePattern")
-_OF_FOLDER = {"subscribe", "includeheaders", "segments", "path"}
+_OF_FOLDER = {"subscribe", "includeheaders", "segments", "path", "pushdownpredicate"}
 _WORDS = {
     "failOnDataLoss": ("true", "false"),
     "includeHeaders": ("true", "false"),
     "includeGeneration": ("true", "false"),
+    "pushDownPredicate": ("true", "false"),
     "recreated": RECREATED,
     "startingOffsetsByTimestampStrategy": ("error", "latest"),
     "kafka.isolation.level": ("read_uncommitted", "read_committed"),
@@ -127,8 +129,8 @@ class Options:
         for name in self._given:
             if name not in _OF_FOLDER and not name.startswith("kafka."):
                 raise PipelineError(
-                    f"option {_KNOWN[name]} is not for log directories: choose by subscribe, and by conditions on "
-                    "partition, offset and timestamp"
+                    f"option {_KNOWN[name]} is not for log directories: choose by subscribe, and with "
+                    "pushDownPredicate by conditions on partition, offset and timestamp"
                 )
 
     def check_of_batch(self) -> None:
@@ -150,6 +152,8 @@ class Options:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if self.get(name) is not None:
                 raise PipelineError(f"option {name}: a stream has no end")
+        if self.get("pushDownPredicate") is not None:
+            raise PipelineError("option pushDownPredicate: it is of batches: a stream is told no conditions")
         self._check_chosen()
 
     def _check_chosen(self) -> None:

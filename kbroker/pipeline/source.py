@@ -9,9 +9,11 @@ writing, topic. Of a stream, `recreated` (stop, continue): what to do once a top
 `includeGeneration`: a column that counts those that a record's topic comes after. With a path (`.load(DIR)`) or the
 option `segments`, a broker's log directory is read instead, one task a segment.
 
-Conditions on topic, partition, offset and timestamp choose files and positions; one on a key leaves its records alone
-on the way to Spark. Spark does not tell a source in Python which columns a query wants, and asks it for no statistics:
-`.schema("key binary, offset bigint")` before `.load()` reads these alone.
+With the option `pushDownPredicate`, conditions on topic, partition, offset and timestamp choose files and positions,
+and one on a key leaves its records alone on the way to Spark. By itself Spark applies them to all rows: it keeps what a
+source in Python made of the conditions that it was told last, and reads by that wherever the same DataFrame is used,
+without conditions too. Spark does not tell a source in Python which columns a query wants, and asks it for no
+statistics: `.schema("key binary, offset bigint")` before `.load()` reads these alone.
 
 What there is by Spark's version (`versions.py`): 3.5 has no data sources in Python: `load` reads the same there. 4.0:
 batches, read and written, and streams that are read, without the options that need to know where a stream stands
@@ -154,11 +156,12 @@ class KbrokerSource(DataSource):
     def reader(self, schema: StructType | None) -> DataSourceReader:
         """Of a batch."""
         given = self._given
+        is_pushed = given.flag("pushDownPredicate")
         if not given.folder:
             given.check_of_batch()
-            return WireReader(given, self._columns(schema))
+            return (PushedWireReader if is_pushed else WireReader)(given, self._columns(schema))
         given.check_of_folder()
-        return SegmentReader(given, self._columns(schema))
+        return (PushedSegmentReader if is_pushed else SegmentReader)(given, self._columns(schema))
 
     def streamReader(self, schema: StructType | None) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Of a stream."""
@@ -301,12 +304,6 @@ class WireReader(DataSourceReader):
     def __init__(self, given: Options, columns: Sequence[str] | None = None) -> None:
         self._given, self._columns = given, columns
         self._wanted = segments.Wanted()
-
-    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
-        """Remember what the conditions say of topics, partitions, offsets, times and keys; Spark checks all of them
-        again."""
-        self._wanted = wanted_of(filters)
-        yield from filters
 
     def partitions(self) -> Sequence[InputPartition]:
         """Spans that are read, each by a task."""
@@ -470,12 +467,6 @@ class SegmentReader(DataSourceReader):
         self._given, self._columns = given, columns
         self._wanted = segments.Wanted()
 
-    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802
-        """Remember what the conditions say of topics, partitions, offsets, times and keys; Spark checks all of them
-        again."""
-        self._wanted = wanted_of(filters)
-        yield from filters
-
     def partitions(self) -> Sequence[InputPartition]:
         """The segments with what is wanted, large ones first."""
         given, wanted = self._given, self._wanted
@@ -492,6 +483,29 @@ class SegmentReader(DataSourceReader):
             return iter(())
         found = segments.rows(partition.segment, headers=self._given.flag("includeHeaders"))
         return (some for batch in found for some in _wanted_of(batch, self._columns, self._wanted.keys))
+
+
+# ---- conditions
+
+
+class _Pushed:
+    """A reader that is told the conditions of a query."""
+
+    _wanted: segments.Wanted
+
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
+        """Remember what the conditions say of topics, partitions, offsets, times and keys; Spark checks all of them
+        again."""
+        self._wanted = wanted_of(filters)
+        yield from filters
+
+
+class PushedWireReader(_Pushed, WireReader):
+    """A batch over the wire, for a query with conditions."""
+
+
+class PushedSegmentReader(_Pushed, SegmentReader):
+    """Log directories, for a query with conditions."""
 
 
 def wanted_of(filters: Sequence[Any]) -> segments.Wanted:

@@ -46,7 +46,7 @@ def main(master: str, bootstrap: str, topic: str, log_dir: str, folder: str) -> 
     }
     register(spark)
     wire = spark.read.format("kbroker").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
-    disk = spark.read.format("kbroker").load(log_dir).where(f"topic = '{topic}'")
+    disk = spark.read.format("kbroker").option("pushDownPredicate", "true").load(log_dir).where(f"topic = '{topic}'")
     found["source"] = [wire.count(), disk.count()]
     found["executors"] = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1  # the driver is one of them
     spark.stop()

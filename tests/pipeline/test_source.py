@@ -90,7 +90,8 @@ def test_a_log_directory_holds_what_the_broker_serves(
     for seed in range(3):
         fill(cluster, topic, [records(300, seed), records(200, seed)], codec_id=seed)
     folder = broker.data
-    disk = spark.read.format("kbroker").load(str(folder)).where(f"topic = '{topic}'")
+    disk = spark.read.format("kbroker").option("pushDownPredicate", "true").load(str(folder))
+    disk = disk.where(f"topic = '{topic}'")
     assert rows(disk) == rows(wire(spark, source, topic))
     assert disk.rdd.getNumPartitions() > 2  # a task a segment, of this topic's alone
 
@@ -255,12 +256,24 @@ def test_a_condition_on_the_key_leaves_its_records_alone_on_the_way_to_spark(
     fill(cluster, topic, [records(300), records(200, 2)])
     every = [each for each in [*records(300), *records(200, 2)] if each.key == b"key-1"]
     condition = "key = cast('key-1' as binary)"
-    assert wire(spark, source, topic).where(condition).count() == len(every)
+    assert wire(spark, source, topic, pushDownPredicate="true").where(condition).count() == len(every)
     for options in (given_of(source, topic), {"path": str(broker.data), "subscribe": topic}):
-        reader = KbrokerSource(options).reader(None)
+        reader = KbrokerSource(options | {"pushDownPredicate": "true"}).reader(None)
         list(reader.pushFilters([EqualTo(("key",), b"key-1"), In(("key",), (b"key-1", b"key-2"))]))
         found = [batch for part in reader.partitions() for batch in reader.read(part)]
         assert sum(batch.num_rows for batch in found) == len(every)
+
+
+@pytest.mark.parametrize("place", ["the wire", "disk"])
+def test_a_frame_that_is_used_with_several_conditions_has_the_rows_of_each(
+    spark: Any, source: Source, cluster: Cluster, broker: Any, topic: str, place: str
+) -> None:
+    """Spark reads a frame by the last conditions that its source was told, wherever it is used."""
+    fill(cluster, topic, [records(30), records(20, 2)])
+    disk = spark.read.format("kbroker").option("subscribe", topic)
+    frame = wire(spark, source, topic) if place == "the wire" else disk.load(str(broker.data))
+    assert [frame.where("offset < 5").count(), frame.count()] == [10, 50]
+    assert frame.where("partition = 0").union(frame.where("partition = 1")).count() == 50
 
 
 def test_a_condition_on_time_begins_where_the_first_record_is_young_enough(
@@ -272,14 +285,14 @@ def test_a_condition_on_time_begins_where_the_first_record_is_young_enough(
     since = T0 + 250_000
 
     def parts(moment: int) -> list[tuple[int, int, int]]:
-        reader = KbrokerSource(given_of(source, topic)).reader(None)
+        reader = KbrokerSource(given_of(source, topic, pushDownPredicate="true")).reader(None)
         list(reader.pushFilters([GreaterThanOrEqual(("timestampMs",), moment)]))
         return [each.span[1:] for each in reader.partitions() if isinstance(each, WirePart)]
 
     assert parts(since) == [(0, 250, 300)]
     assert parts(T0 + 10**9) == []
     assert parts(-1) == parts(0) == [(0, 0, 300), (1, 0, 20)]
-    frame = wire(spark, source, topic)
+    frame = wire(spark, source, topic, pushDownPredicate="true")
     assert frame.where(f"timestampMs >= {since}").count() == sum(each.timestamp >= since for each in records(300))
 
 
