@@ -523,7 +523,7 @@ def wanted_of(filters: Sequence[Any]) -> segments.Wanted:
         elif kind == "In" and name == "partition":
             wanted = wanted._replace(partitions=frozenset(value))
         elif kind in ("EqualTo", "In") and name == "key":
-            keys = frozenset(bytes(each) for each in (value if kind == "In" else [value]))
+            keys = frozenset(bytes(each) for each in (value if kind == "In" else [value]) if each is not None)
             wanted = wanted._replace(keys=keys if wanted.keys is None else wanted.keys & keys)
         elif name == "offset" and kind in (
             "EqualTo",

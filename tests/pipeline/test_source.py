@@ -276,6 +276,15 @@ def test_a_frame_that_is_used_with_several_conditions_has_the_rows_of_each(
     assert frame.where("partition = 0").union(frame.where("partition = 1")).count() == 50
 
 
+def test_a_condition_on_keys_of_which_one_is_null_is_one(
+    spark: Any, source: Source, cluster: Cluster, topic: str
+) -> None:
+    fill(cluster, topic, [records(30)])
+    frame = wire(spark, source, topic, pushDownPredicate="true")
+    wanted = sum(each.key in (b"key-1", b"key-2") for each in records(30))
+    assert frame.where("key in (cast('key-1' as binary), null, cast('key-2' as binary))").count() == wanted > 0
+
+
 def test_a_condition_on_time_begins_where_the_first_record_is_young_enough(
     spark: Any, source: Source, cluster: Cluster, topic: str
 ) -> None:
