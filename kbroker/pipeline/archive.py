@@ -32,7 +32,7 @@ from kbroker.pipeline.manifests import ARCHIVE, PARQUET, Batch, Count, described
 from kbroker.pipeline.progress import FREE, Pace, Step
 from kbroker.pipeline.registry import Following, Registry
 from kbroker.pipeline.storage import Storage
-from kbroker.pipeline.tables import Tables
+from kbroker.pipeline.tables import DAY_MS, Tables
 from kbroker.pipeline.typed import INFER, Typed, grown, inferred, parsed, with_struct
 from kbroker.pipeline.values import REGISTRY, Decodes, decoder
 from kbroker.pipeline.wire import Cluster
@@ -294,7 +294,8 @@ def _step(
 
 def laid_out(records: DataFrame) -> DataFrame:
     """Records with the date (UTC) of their timestamp, null where Spark has none of the record's."""
-    return records.withColumn("date", f.to_date("timestamp"))
+    days = f.floor(f.unix_millis("timestamp") / DAY_MS)  # to_date would take the session's zone
+    return records.withColumn("date", f.date_from_unix_date(days.cast("int")))
 
 
 # ---- what an archive is

@@ -12,6 +12,7 @@ from kbroker.pipeline import archive, audit, compact_check, profile, register, r
 from kbroker.pipeline.columns import FIRST_MS, LAST_MS
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.report import write_report
+from kbroker.pipeline.session import setting
 from kbroker.pipeline.wire import Cluster
 from protocol.records import Record
 from tests.pipeline.given import T0, fill, frame
@@ -81,6 +82,16 @@ def test_an_archive_keeps_them_and_a_replay_brings_them_back(
     assert cluster.ends([f"{odd}-since"])[f"{odd}-since", 0].end == 1
     table = spark.read.parquet(str(tmp_path / f"topic={odd}"))
     assert table.where("date is null").count() == sum(not FIRST_MS <= ms <= LAST_MS for ms in ODD)
+
+
+def test_the_date_of_an_archive_is_that_of_utc_in_any_session(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [[Record(index, ms, b"k", b"v", ()) for index, ms in enumerate([-1, 0, T0])]])
+    with setting(spark, "spark.sql.session.timeZone", "Asia/Tokyo"):
+        archive.archive(spark, source, [topic], str(tmp_path), until_now=True)
+    found = spark.read.parquet(str(tmp_path / f"topic={topic}")).orderBy("offset").selectExpr("cast(date as string)")
+    assert [row.date for row in found.collect()] == ["1969-12-31", "1970-01-01", "2023-11-14"]
 
 
 def test_a_profile_says_how_many_are_odd_and_when_they_may_be_meant_for(
