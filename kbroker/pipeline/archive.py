@@ -33,7 +33,7 @@ from kbroker.pipeline.progress import FREE, Pace, Step
 from kbroker.pipeline.registry import Following, Registry
 from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.tables import DAY_MS, Tables
-from kbroker.pipeline.typed import INFER, Typed, grown, inferred, parsed, with_struct
+from kbroker.pipeline.typed import INFER, Typed, ddl_of, grown, inferred, parsed, with_struct
 from kbroker.pipeline.values import REGISTRY, Decodes, decoder
 from kbroker.pipeline.wire import Cluster
 from protocol.namedtuple import NamedTuple
@@ -393,7 +393,7 @@ def _begun(
         if (wanted := _described_with(known, typed)) != before:
             store.write_json(ARCHIVE, wanted)  # before the tables: they are this archive's
         decodes = decoder(values, "{}")  # the columns of a registry's schemas come with the rows that have them
-        column = f"{decodes.column} {typed.kind.simpleString() if typed else 'string'}" if decodes else ""
+        column = f"{decodes.column} {ddl_of(typed.kind) if typed else 'string'}" if decodes else ""
         sink.create(column, known["partition_by"])
     return sink
 

@@ -30,6 +30,7 @@ from kbroker.pipeline.manifests import MANIFEST, Batch
 from kbroker.pipeline.registry import columns_of
 from kbroker.pipeline.session import setting
 from kbroker.pipeline.storage import Storage, files_as_they_are
+from kbroker.pipeline.typed import ddl_of
 from kbroker.pipeline.values import REGISTRY
 
 QUARANTINE = "_quarantine"
@@ -131,7 +132,7 @@ class Files:
             return {"job": "compact-files", "files_before": len(old), "files_after": len(old)}
         manifests.write_open(store, {"through": number})
         about = manifests.described(store)
-        value_json = StructType.fromJson(about["schema"]).simpleString() if about.get("schema") else "string"
+        value_json = ddl_of(StructType.fromJson(about["schema"])) if about.get("schema") else "string"
         columns = [COLUMNS, "value_text string", f"value_json {value_json}", columns_of(about.get(REGISTRY, {}))]
         whole = self._frame(old, ", ".join(filter(None, columns)))
         sizes = {path: size for path, size in store.files() if path in set(old)}

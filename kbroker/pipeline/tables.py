@@ -27,6 +27,7 @@ from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.manifests import DELTA, ICEBERG, Batch
 from kbroker.pipeline.session import setting
 from kbroker.pipeline.storage import Storage
+from kbroker.pipeline.typed import ddl_of, quoted
 
 _STAGED, _PUBLISHED = "wap.id", "published-wap-id"
 """Iceberg's, in a snapshot's summary: the id that it was staged under; and, where it was not staged on the table as it
@@ -50,7 +51,7 @@ class Table(ABC):
     def create(self, columns: StructType, partition_by: Sequence[str]) -> None:
         """Make the table. Raises PipelineError for what it cannot be partitioned by."""
         parts = ", ".join(self._partition(each, columns) for each in partition_by or self.partitions)
-        fields = ", ".join(f"{_quoted(each.name)} {_ddl(each.dataType)}" for each in columns.fields)
+        fields = ", ".join(f"{quoted(each.name)} {ddl_of(each.dataType)}" for each in columns.fields)
         self._sql(f"CREATE TABLE {self.name} ({fields}) USING {self.form} PARTITIONED BY ({parts}) {self._properties}")
 
     _properties = ""
@@ -63,7 +64,7 @@ class Table(ABC):
                 f"--partition-by {text}: write a column ({', '.join(columns.names)}), or of Iceberg days(timestamp), "
                 "bucket(16, key), truncate(4, key) and their like"
             )
-        return text.replace(column, _quoted(column))
+        return text.replace(column, quoted(column))
 
     def frame(self) -> DataFrame:
         """Its rows."""
@@ -272,7 +273,7 @@ class Tables:
             made = [Delta(self._spark, name, known["id"]) for name in (named, f"{named}_{QUARANTINE}")]
         else:
             paths = [store.path(kind) for kind in KINDS]
-            made = [Delta(self._spark, f"delta.{_quoted(path)}", known["id"], path) for path in paths]
+            made = [Delta(self._spark, f"delta.{quoted(path)}", known["id"], path) for path in paths]
         self._tables = dict(zip(KINDS, made, strict=True))
 
     def create(self, values: str, partition_by: Sequence[str]) -> None:
@@ -371,30 +372,15 @@ def _check_session(spark: SparkSession, form: str) -> None:
         raise PipelineError(f"the session is not set up for Delta: it needs {jars.DELTA_SETTINGS}")
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _ddl(kind: DataType) -> str:
-    """A type as Spark reads it: names of fields may have any characters."""
-    if isinstance(kind, StructType):
-        return f"struct<{', '.join(f'{_quoted(each.name)}: {_ddl(each.dataType)}' for each in kind.fields)}>"
-    if isinstance(kind, ArrayType):
-        return f"array<{_ddl(kind.elementType)}>"
-    if isinstance(kind, MapType):
-        return f"map<{_ddl(kind.keyType)}, {_ddl(kind.valueType)}>"
-    return kind.simpleString()
-
-
 def _changes(now: StructType, wanted: StructType, path: str = "") -> Iterator[str]:
     """How a table becomes one that holds rows of these columns, as clauses of ALTER TABLE."""
     there = {each.name: each.dataType for each in now.fields}
     for field in wanted.fields:
-        name = f"{path}{_quoted(field.name)}"
+        name = f"{path}{quoted(field.name)}"
         if field.name in there:
             yield from _deeper(there[field.name], field.dataType, name)
         else:
-            yield f"ADD COLUMN {name} {_ddl(field.dataType)}"
+            yield f"ADD COLUMN {name} {ddl_of(field.dataType)}"
 
 
 def _deeper(now: DataType, wanted: DataType, path: str) -> Iterator[str]:

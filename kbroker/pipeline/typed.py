@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from kbroker.pipeline import kafka
 from kbroker.pipeline.ahead import Spans
@@ -81,6 +81,22 @@ def _once(kind: DataType) -> DataType:
     first = {each.name.lower(): each for each in reversed(kind.fields)}
     kept = [each for each in kind.fields if first[each.name.lower()] is each]
     return StructType([StructField(each.name, _once(each.dataType)) for each in kept])
+
+
+def quoted(name: str) -> str:
+    """A name of any characters, as Spark's SQL has it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def ddl_of(kind: DataType) -> str:
+    """A type as Spark reads it: names of fields may have any characters."""
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{quoted(each.name)}: {ddl_of(each.dataType)}' for each in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{ddl_of(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{ddl_of(kind.keyType)}, {ddl_of(kind.valueType)}>"
+    return kind.simpleString()
 
 
 _WIDER = {"int": ("bigint",), "float": ("double",)}

@@ -96,6 +96,19 @@ def test_a_schema_is_inferred_from_a_sample_and_kept(
     assert archived(spark, source, topic, tmp_path, values="json", schema="infer")["quarantined"] == 1
 
 
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_fields_may_have_any_names(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path, form: str
+) -> None:
+    value = '{"a.b": 1, "x-y": {"`": 2, "é<:": [{"1": 3}]}}'
+    fill(cluster, topic, [valued(value.encode())])
+    archived(spark, source, topic, tmp_path, values="json", schema="infer", kind=archive.Kind(form))
+    archive.compact_files(spark, str(tmp_path))
+    place = tmp_path / ("records" if form == "delta" else f"topic={topic}")
+    (row,) = spark.read.format(form).load(str(place)).selectExpr("to_json(value_json) as found").collect()
+    assert json.loads(row.found) == json.loads(value)
+
+
 @pytest.mark.parametrize(
     ("text", "depth"),
     [("1", 0), ('{"a": [1, {}]}', 3), ("[" * 99 + "]" * 99, 99), ("[" + '"[\\"[{",{},' * 99 + "1]", 2)],
