@@ -74,7 +74,8 @@ def find_spans(cluster: Cluster, read: Read, topics: Sequence[str], policy: Poli
     ids = cluster.ids(topics)
     for name in topics:
         if name not in ids and (policy.recreated == STOP or name not in read.topics):
-            raise PipelineError(f"topic {name} is not there any more")
+            more = ": --recreated continue goes on, and reads it from its beginning once it is there again"
+            raise PipelineError(f"topic {name} is not there any more{more if name in read.topics else ''}")
     ends = cluster.ends(ids, committed=True)
     return begun(read, ids, ends, policy), ends
 

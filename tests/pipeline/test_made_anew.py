@@ -99,7 +99,7 @@ def test_an_archive_that_may_go_on_waits_for_a_topic_that_is_away(
     fill(cluster, topic, [records(50)])
     archived(spark, source, topic, tmp_path)
     cluster.remove([topic])
-    with pytest.raises(PipelineError, match=f"topic {topic} is not there any more"):
+    with pytest.raises(PipelineError, match=f"topic {topic} is not there any more: --recreated continue goes on"):
         archived(spark, source, topic, tmp_path)
     assert archived(spark, source, topic, tmp_path, recreated=CONTINUE)["records"] == 0
     fill(cluster, topic, [records(20, 2)])
