@@ -394,7 +394,12 @@ def _begun(
             store.write_json(ARCHIVE, wanted)  # before the tables: they are this archive's
         decodes = decoder(values, "{}")  # the columns of a registry's schemas come with the rows that have them
         column = f"{decodes.column} {ddl_of(typed.kind) if typed else 'string'}" if decodes else ""
-        sink.create(column, known["partition_by"])
+        try:
+            sink.create(column, known["partition_by"])
+        except Exception:
+            if not before and not sink.exist():  # nothing is begun: another wish may be right
+                store.delete(ARCHIVE)
+            raise
     return sink
 
 

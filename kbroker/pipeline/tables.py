@@ -285,6 +285,10 @@ class Tables:
             if not table.exists():
                 table.create(self._columns(kind, values), partition_by)
 
+    def exist(self) -> bool:
+        """Whether one of them is there."""
+        return any(table.exists() for table in self._tables.values())
+
     def check_new(self) -> None:
         """Raises PipelineError if one is there already: it is not this archive's."""
         for table in self._tables.values():

@@ -326,6 +326,7 @@ def test_what_no_table_is_partitioned_by_is_refused(
     fill(cluster, topic, [records(1)])
     with pytest.raises(PipelineError, match="--partition-by"):
         archived(spark, source, topic, tmp_path, form, kind={"partition_by": [wish]})
+    assert archived(spark, source, topic, tmp_path, form)["records"] == 1  # in the same folder: nothing was begun
 
 
 def test_a_topic_that_was_made_again_has_a_generation_of_its_own(
