@@ -184,7 +184,11 @@ class KbrokerSource(DataSource):
                 raise PipelineError(f"there is no column {field.name!r}; there are: {', '.join(there)}")
             if kind != there[field.name].replace(": ", ":").replace(", ", ","):
                 raise PipelineError(f"column {field.name} is {there[field.name]}, and not {kind}")
+            if not field.nullable:
+                raise PipelineError(f"column {field.name}: leave NOT NULL out: Spark is promised no such thing")
         names = [field.name for field in schema.fields]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise PipelineError(f"column {twice[0]} is named twice")
         return None if names == list(there) else names
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

@@ -233,6 +233,8 @@ def test_columns_that_are_not_asked_for_are_not_read(
     for ddl, why in (
         ("nosuch int", "there is no column 'nosuch'; there are: key, "),
         ("offset int", "column offset is big"),
+        ("offset bigint, offset bigint", "column offset is named twice"),
+        ("offset bigint not null", "column offset: leave NOT NULL out"),
     ):
         with pytest.raises(PipelineError, match=why):
             KbrokerSource(given_of(source, topic)).reader(of_ddl(ddl))
