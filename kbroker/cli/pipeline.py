@@ -125,7 +125,7 @@ def _paced(command: Callable[..., Any]) -> Callable[..., Any]:
             "--topics-pattern", "pattern", metavar="REGEX", help="Topics that it matches, those added later too."
         ),
         click.option(
-            "--max-offsets-per-trigger", "max_offsets", type=Number(min=1), metavar="N", help="Of a batch, at most."
+            "--max-offsets-per-trigger", "max_offsets", type=Number(min=1), metavar="N", help="Of a batch, about."
         ),
         click.option("--trigger", metavar="TIME", help="Begin a batch so often: 30s, 5m, 1h. At once if not given."),
         click.option("--progress", "lines", type=click.Path(dir_okay=False), help="Append a line of JSON a batch."),
