@@ -73,7 +73,7 @@ LINES = {
 }
 TRANSACTION_LINES = 1783  # AddPartitionsToTxn 3, Produce 11 of one record, EndTxn 4
 QUOTA_LINES = {"produce one record": 6, "fetch a log": 23}  # on top, with quotas of bytes
-POLL_LINES, SHARED_POLL_LINES = 640, 405
+POLL_LINES, SHARED_POLL_LINES = 640, 415
 IN_A_SESSION = 20  # partitions, of which a fetch names one
 SESSION_LINES = {"a consumer": 1410, "a follower": 1175}
 SESSION_VERSION = 12
@@ -258,8 +258,9 @@ def test_a_poll_that_gets_nothing_runs_no_more_lines_than_it_may(world: World) -
     assert lines_of_a_poll(world, 1) <= POLL_LINES * SLACK
 
 
-def test_polls_that_end_together_share_the_waking_up(world: World) -> None:
-    assert lines_of_a_poll(world, 20) <= SHARED_POLL_LINES * SLACK
+def test_polls_that_end_together_share_the_waking_up() -> None:
+    """In a world of its own: how many timing wheels turn depends on where its clock stands."""
+    assert lines_of_a_poll(prepared(World()), 20) <= SHARED_POLL_LINES * SLACK
 
 
 def session_frames(world: World, reader: str, count: int) -> list[bytes]:
