@@ -107,6 +107,12 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             config.group_streams_min_assignment_interval_ms,
             config.group_streams_max_assignment_interval_ms,
         )
+        self.standby_replicas = Bounded(
+            "streams.num.standby.replicas",
+            config.group_streams_num_standby_replicas,
+            0,
+            config.group_streams_max_standby_replicas,
+        )
 
     # --- settings
 
@@ -118,12 +124,12 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
     def _assignment_configs(self, group_id: str) -> dict[str, str]:
         """What the assignment depends on besides members and topology, as it is recorded with the epoch."""
         config, own = self.shard.config, self.shard.group_configs(group_id)
-        standby = self.setting(group_id, "streams.num.standby.replicas", config.group_streams_num_standby_replicas)
         tags = own.get("streams.rack.aware.assignment.tags")
         names = config.group_streams_rack_aware_assignment_tags if tags is None else tags.split(",")
         named = [name.strip() for name in names if name.strip()]
-        standby = min(max(standby, 0), config.group_streams_max_standby_replicas)
-        return {STANDBY_REPLICAS: str(standby)} | ({CLIENT_TAGS: ",".join(named)} if named else {})
+        return {STANDBY_REPLICAS: str(self.standby_replicas.of(own))} | (
+            {CLIENT_TAGS: ",".join(named)} if named else {}
+        )
 
     # --- heartbeats
 
