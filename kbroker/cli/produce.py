@@ -239,14 +239,14 @@ class _Sending:
             except KafkaException as error:
                 raise self._refused(len(piece), error.args[0]) from None
             except ValueError as error:
-                raise _RefusedRecord(f"record {self._sent} to {topic}: {error}") from None
+                raise self._not_sent(f"record {self._sent}", str(error), _RefusedRecord) from None
 
     def _refused(self, size: int, error: KafkaError) -> click.ClickException:
         """By the client, before it is sent; or the client has ended."""
         which = f"record {self._sent}"
         if error.code() == error.MSG_SIZE_TOO_LARGE:
-            why = f"it has {size} bytes; -X max.request.size=N allows more than {MOST_BYTES}"
-            return _RefusedRecord(f"{which} to {self._shape.topic}: MESSAGE_TOO_LARGE: {why}")
+            why = f"MESSAGE_TOO_LARGE: it has {size} bytes; -X max.request.size=N allows more than {MOST_BYTES}"
+            return self._not_sent(which, why, _RefusedRecord)
         return self._not_sent(which, said(why_ended(self._producer, error), self._cluster.bootstrap))
 
     def _send_later(self, piece: bytes) -> None:
@@ -273,8 +273,10 @@ class _Sending:
     def _failed(self, error: KafkaError, message: Message) -> None:
         self._error = self._error or error
 
-    def _not_sent(self, which: str, why: str) -> click.ClickException:
-        return click.ClickException(f"{which} to {self._shape.topic}: {why}")
+    def _not_sent(
+        self, which: str, why: str, kind: type[click.ClickException] = click.ClickException
+    ) -> click.ClickException:
+        return kind(f"{which} to {self._shape.topic}: {why}")
 
 
 def _at_most(most: int | None, pieces: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
