@@ -73,7 +73,7 @@ LINES = {
 }
 TRANSACTION_LINES = 1783  # AddPartitionsToTxn 3, Produce 11 of one record, EndTxn 4
 QUOTA_LINES = {"produce one record": 6, "fetch a log": 23}  # on top, with quotas of bytes
-POLL_LINES, SHARED_POLL_LINES = 640, 415
+POLL_LINES, SHARED_POLL_LINES = 640, 405
 IN_A_SESSION = 20  # partitions, of which a fetch names one
 SESSION_LINES = {"a consumer": 1410, "a follower": 1175}
 SESSION_VERSION = 12
@@ -238,11 +238,14 @@ def test_quotas_that_no_client_reaches_cost_a_few_lines_and_nothing_once_they_ar
 
 
 def lines_of_a_poll(world: World, polls: int) -> float:
-    """For each of some fetches that wait and get nothing: from the frame to the answer at the end of its wait."""
+    """For each of some fetches that wait and get nothing: from the frame to the answer at the end of its wait.
+
+    The least of the rounds: in every other one a timing wheel turns, wherever the clock of the world stood before.
+    """
     frame, at = fetch_frame("empty", max_wait_ms=500, partition_bytes=1 << 20)
     struct.pack_into(">q", frame, at, 0)
     channels = [world.core.open("PLAINTEXT", "localhost", 1) for _ in range(polls)]
-    counted = 0
+    counted = []
     for _ in range(WARM_UP):
         with LineCount() as count:
             for channel in channels:
@@ -250,17 +253,16 @@ def lines_of_a_poll(world: World, polls: int) -> float:
             world.advance(500 + LONG_POLL_STEP_MS + 1)
         for channel in channels:
             answered(channel)
-        counted = count.lines
-    return counted / polls
+        counted.append(count.lines)
+    return min(counted) / polls
 
 
 def test_a_poll_that_gets_nothing_runs_no_more_lines_than_it_may(world: World) -> None:
     assert lines_of_a_poll(world, 1) <= POLL_LINES * SLACK
 
 
-def test_polls_that_end_together_share_the_waking_up() -> None:
-    """In a world of its own: how many timing wheels turn depends on where its clock stands."""
-    assert lines_of_a_poll(prepared(World()), 20) <= SHARED_POLL_LINES * SLACK
+def test_polls_that_end_together_share_the_waking_up(world: World) -> None:
+    assert lines_of_a_poll(world, 20) <= SHARED_POLL_LINES * SLACK
 
 
 def session_frames(world: World, reader: str, count: int) -> list[bytes]:
