@@ -102,7 +102,7 @@ class Shard(ABC, Generic[R]):
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether something that this shard has written is not committed, or has not been told of."""
+        """Whether something that this shard has written is not committed, or a note waits for `committed`."""
         return bool(self.waiting) or self.written_end > self.high_watermark
 
     def _report_refusal(self, error: KafkaError) -> None:

@@ -493,7 +493,7 @@ class SegmentReader(DataSourceReader):
 
 
 class _Pushed:
-    """A reader that is told the conditions of a query."""
+    """A reader that Spark tells the conditions of a query: it does so where a reader's class has `pushFilters`."""
 
     _wanted: segments.Wanted
 

@@ -4,8 +4,9 @@ Every record has a value of its own, so that the checks can tell where it went. 
 partition; after a lost connection it sends again what was not answered, with the same sequence numbers if it is
 idempotent. One that is told that its sequence is unknown or out of order starts again under another id, and does not
 repeat what it is in doubt of. Out of order is also what is sent behind a batch that was refused: that is sent again
-behind it, as Apache's client does. Only a partition that does not know the producer yet takes what is behind, with
-whatever sequence, as Apache's brokers do: when an in-sync set grows between the two, the first one is out of order.
+behind it, as Apache's client does. A partition that does not know the producer yet takes the batch behind it, too,
+with any sequence, as Apache's brokers do. That happens when the in-sync set grows between the two; the first batch is
+out of order then.
 """
 
 from __future__ import annotations

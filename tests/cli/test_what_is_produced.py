@@ -36,7 +36,7 @@ def test_a_line_that_is_not_as_told_ends_it_behind_the_lines_before(ask: Ask, mo
     assert (said(ask, "half")[2]["key"], said(ask, "half")[2]["payload"]) == (None, "d")
 
 
-def test_lines_before_one_that_is_not_as_told_are_told_of_where_they_are_not_acknowledged(
+def test_a_line_that_is_not_as_told_says_that_the_lines_before_were_not_acknowledged(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbroker.cli.produce.FLUSH_SECONDS", 0.0)
